@@ -1,0 +1,55 @@
+# The two commands of the README are `make all` and `make test`; each does its own set-up on a fresh machine.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: all test lint report setup setup-dev lock bench clean
+
+all: setup
+	$(BIN)/snakemake --cores 1 all
+
+test: setup-dev
+	$(BIN)/python -m pytest
+
+lint: setup-dev
+	$(BIN)/ruff check scripts tests benchmarks
+	$(BIN)/ruff format --check scripts tests benchmarks
+	$(BIN)/snakefmt --check Snakefile rules
+	$(BIN)/mypy
+	$(BIN)/snakemake --lint
+
+report: setup
+	$(BIN)/snakemake --cores 1 --report results/report.zip
+
+setup: $(VENV)/.workflow
+setup-dev: $(VENV)/.dev
+
+# Wheels only, so that nothing is compiled; connection-pool (pure Python) has no wheel.
+# Our own package is a second pip call: pip refuses hashes and `-e .` together.
+$(VENV)/.workflow: envs/workflow.lock pyproject.toml | $(BIN)/python
+	@echo "servebench: installing the locked packages into $(VENV) (about a minute, 850 MB)"
+	$(PIP) install --require-hashes --only-binary :all: --no-binary connection-pool -r envs/workflow.lock
+	$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.workflow envs/dev.lock
+	@echo "servebench: installing the test tools into $(VENV)"
+	$(PIP) install --require-hashes --only-binary :all: --no-binary connection-pool -r envs/dev.lock
+	@touch $@
+
+$(BIN)/python:
+	@command -v $(PYTHON) >/dev/null || { echo "servebench needs Python 3.11 or newer, and '$(PYTHON)' was not found; install it or set PYTHON=..."; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "servebench needs Python 3.11 or newer, but '$(PYTHON)' is $$($(PYTHON) -V 2>&1); set PYTHON=python3.11 or newer"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "servebench needs Python's venv module: on Debian or Ubuntu, install the package python3-venv"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# New versions: edit pyproject.toml or envs/*.in, then `make lock` (needs uv on the PATH).
+LOCK := uv pip compile --universal --python-version 3.11 --generate-hashes --quiet --no-header --no-annotate
+lock:
+	$(LOCK) --extra workflow --output-file envs/workflow.lock pyproject.toml
+	$(LOCK) --extra workflow --extra dev --constraints envs/workflow.lock --output-file envs/dev.lock pyproject.toml
+	$(LOCK) --output-file envs/llama-cpp.lock envs/llama-cpp.in
+
+clean:
+	rm -rf $(VENV) build *.egg-info scripts/*.egg-info
