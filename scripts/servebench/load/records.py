@@ -1,0 +1,131 @@
+"""The two raw tables every measurement consists of: one row per request, one row per chunk.
+
+Times are CLOCK_MONOTONIC nanoseconds of the load generator's machine. Null always means "nothing was
+measured", never zero. Both tables are checked against these schemas when they are written and when they
+are read (`check_requests`, `check_chunks`), so that whoever computes figures may rely on them.
+"""
+
+from itertools import pairwise
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+PHASES = ("warmup", "window", "after")
+TOKEN_SOURCES = ("usage", "tokenizer", "chunks")
+STATUSES = (
+    "ok",
+    "http_error",
+    "connect_error",
+    "timeout",
+    "idle_timeout",
+    "reset",
+    "truncated",
+    "in_band_error",
+    "empty",
+    "cancelled",
+)
+
+
+def _column(name: str, kind: pa.DataType, null: bool, meaning: str) -> pa.Field:
+    return pa.field(name, kind, nullable=null, metadata={"meaning": meaning})
+
+
+REQUESTS_SCHEMA = pa.schema(
+    [
+        _column("request_id", pa.int64(), False, "unique within the measurement"),
+        _column("user", pa.int32(), False, "the simulated person, from 0"),
+        _column("process", pa.int32(), False, "the worker process, from 0"),
+        _column("prompt_id", pa.string(), False, "which document or prompt"),
+        _column("phase", pa.string(), False, "warmup, window (a target) or after, by the time of sending"),
+        _column("scheduled_ns", pa.int64(), False, "when the way of loading wanted it sent"),
+        _column("sent_ns", pa.int64(), True, "just before its first byte is written, the first time"),
+        _column("first_byte_ns", pa.int64(), True, "first byte of the HTTP response"),
+        _column("first_token_ns", pa.int64(), True, "first chunk with content, reasoning or a tool call"),
+        _column("first_answer_ns", pa.int64(), True, "first chunk with content or a tool call"),
+        _column("last_token_ns", pa.int64(), True, "last chunk with content, reasoning or a tool call"),
+        _column("end_ns", pa.int64(), True, "the response was over, or was given up"),
+        _column("status", pa.string(), False, "ok or the class of the failure"),
+        _column("http_status", pa.int32(), True, "HTTP status code"),
+        _column("error", pa.string(), True, "evidence of the failure; null when ok"),
+        _column("resent", pa.bool_(), False, "sent again because a reused connection was dead"),
+        _column("prompt_tokens", pa.int64(), True, "usage.prompt_tokens"),
+        _column("completion_tokens", pa.int64(), True, "output tokens, counted as tokens_from says"),
+        _column("cached_tokens", pa.int64(), True, "prompt tokens the server took from its cache"),
+        _column("tokens_from", pa.string(), True, "usage, tokenizer or chunks; null without output"),
+        _column("chunks", pa.int32(), False, "chunks with content, reasoning or a tool call"),
+        _column("finish_reason", pa.string(), True, "as the server gave it"),
+        _column("done", pa.bool_(), False, "the stream said [DONE]"),
+        _column("reasoning_chars", pa.int32(), False, "characters of reasoning text"),
+        _column("text_sha256", pa.string(), True, "of the answer's UTF-8 bytes; null without any output"),
+        _column("text", pa.string(), True, "the answer, kept only when asked for"),
+        _column("timings", pa.string(), True, "llama.cpp's timings object, JSON"),
+    ]
+)
+
+CHUNKS_SCHEMA = pa.schema(
+    [
+        _column("request_id", pa.int64(), False, "the request it belongs to"),
+        _column("arrival_ns", pa.int64(), False, "the block of bytes that completed it arrived"),
+        _column("tokens", pa.int32(), False, "output tokens credited to it; may be 0"),
+    ]
+)
+
+
+class RecordError(ValueError):
+    """A table that is not what its schema says; the message names table, column and value."""
+
+
+def check_requests(table: pa.Table) -> pa.Table:
+    """The table itself, after checking it.
+
+    Raises RecordError when columns, types or nulls differ from REQUESTS_SCHEMA, a word is not one of its
+    set, a request_id occurs twice, or the stamps of a request are not in the order of time.
+    """
+    _check_schema("requests", table, REQUESTS_SCHEMA)
+    _check_words(table, "phase", PHASES)
+    _check_words(table, "status", STATUSES)
+    _check_words(table, "tokens_from", TOKEN_SOURCES)
+    if pc.count_distinct(table["request_id"]).as_py() != table.num_rows:
+        raise RecordError("requests.request_id: some number occurs twice")
+    stamps = ("sent_ns", "first_byte_ns", "first_token_ns", "last_token_ns", "end_ns")
+    for earlier, later in pairwise(stamps):
+        if pc.any(pc.greater(table[earlier], table[later])).as_py():
+            raise RecordError(f"requests.{later}: earlier than {earlier} in some row")
+    return table
+
+
+def check_chunks(table: pa.Table, requests: pa.Table) -> pa.Table:
+    """The chunks table itself, after checking it against its schema and the requests it belongs to.
+
+    Raises RecordError when columns, types or nulls differ from CHUNKS_SCHEMA, or when for some request the
+    number of chunks or the sum of their tokens is not what the requests table says.
+    """
+    _check_schema("chunks", table, CHUNKS_SCHEMA)
+    told = requests.select(["request_id", "chunks", "completion_tokens"]).filter(
+        pc.greater(requests["chunks"], 0)
+    )
+    found = table.group_by("request_id").aggregate([("tokens", "count"), ("tokens", "sum")])
+    both = told.join(found, "request_id", join_type="full outer")
+    for known, counted in (("chunks", "tokens_count"), ("completion_tokens", "tokens_sum")):
+        same = pc.fill_null(pc.equal(both[known], both[counted]), False)
+        if not pc.all(same, min_count=0).as_py():
+            request_id = both.filter(pc.invert(same))["request_id"][0].as_py()
+            raise RecordError(f"chunks: request {request_id} disagrees with requests.{known}")
+    return table
+
+
+def _check_schema(name: str, table: pa.Table, schema: pa.Schema) -> None:
+    if table.schema.names != schema.names:
+        raise RecordError(f"{name}: columns are {table.schema.names}, not {schema.names}")
+    for field in schema:
+        column = table[field.name]
+        if column.type != field.type:
+            raise RecordError(f"{name}.{field.name}: is {column.type}, not {field.type}")
+        if not field.nullable and column.null_count:
+            raise RecordError(f"{name}.{field.name}: {column.null_count} nulls where none may be")
+
+
+def _check_words(table: pa.Table, column: str, words: tuple[str, ...]) -> None:
+    strange = set(pc.unique(table[column]).to_pylist()) - {*words, None}
+    if strange:
+        raise RecordError(f"requests.{column}: {sorted(strange)[0]!r} is not one of {', '.join(words)}")
