@@ -1,0 +1,131 @@
+"""What is asked of whom: the server, and how it is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, get_args, get_type_hints
+
+MODES = ("closed", "count", "open", "conversation", "trace", "shared-prefix")
+ARRIVALS = ("poisson", "constant")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """An OpenAI-compatible server. `url` is its root (one that already ends in /v1 is fine).
+
+    `extra` is merged into every request's JSON body; `api_key_env` names the environment variable that holds the
+    bearer token, so that no key is ever stored.
+    """
+
+    url: str
+    model: str
+    extra: dict[str, Any] = field(default_factory=dict)
+    api_key_env: str | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.url.startswith(("http://", "https://")):
+            raise ValueError(f"target.url: {self.url!r} does not start with http:// or https://")
+        if not self.model:
+            raise ValueError("target.model: empty; name the model as the server calls it")
+
+    @property
+    def chat_url(self) -> str:
+        """The address requests go to."""
+        root = self.url.rstrip("/")
+        return f"{root}/chat/completions" if root.endswith("/v1") else f"{root}/v1/chat/completions"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """How the server is loaded. Times in seconds; None means "not used".
+
+    Modes: `closed` (each user sends, waits for the whole reply, pauses `think`, sends the next; window_s after the
+    warm-up), `count` (`requests` completions at a fixed concurrency, all at once, timed as a whole), `open`
+    (`rate` requests/s by `arrivals`, whatever the server does), `conversation` (as closed; each user holds
+    conversations of `turns` turns whose history grows), `trace` (a JSONL file of arrival_s, prompt or messages,
+    max_tokens) and `shared-prefix` (as closed, every request behind one system prompt of about
+    `shared_prefix_tokens` tokens; that number may be set for the other modes too).
+    """
+
+    mode: str = "closed"
+    prompts: str = "summaries-ja"
+    max_tokens: int = 256
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int = 0
+    warmup_s: float = 15.0
+    window_s: float = 60.0
+    # From `sent` to the end of the reply.
+    timeout_s: float = 120.0
+    # Longest silence inside a reply; comment lines (pings) do not break a silence.
+    idle_timeout_s: float | None = None
+    connect_timeout_s: float = 10.0
+    # The window goes on until so many target requests were sent (59 passes of 59 give 95 % confidence in the p95).
+    min_targets: int | None = None
+    requests: int | None = None
+    rate: float | None = None
+    arrivals: str = "poisson"
+    # "2", "exp:5", "uniform:2,8", "lognormal:5,0.5" (mean seconds, sigma of the logarithm).
+    think: str | None = None
+    turns: int | None = None
+    trace: str | None = None
+    shared_prefix_tokens: int | None = None
+    system: str | None = None
+    instruction: str | None = None
+    # A tokenizer.json, or a folder that holds one: counts tokens where the server sends no usage.
+    tokenizer: str | None = None
+    # Users start spread over this; None measures one answer first.
+    spread_s: float | None = None
+    keep_text: bool = False
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise ValueError(f"workload.mode: {self.mode!r} is none of {', '.join(MODES)}")
+        if self.arrivals not in ARRIVALS:
+            raise ValueError(f"workload.arrivals: {self.arrivals!r} is none of {', '.join(ARRIVALS)}")
+        for key in ("max_tokens", "window_s", "timeout_s", "connect_timeout_s"):
+            _positive(key, getattr(self, key))
+        for key in ("idle_timeout_s", "min_targets", "requests", "rate", "turns", "shared_prefix_tokens"):
+            if getattr(self, key) is not None:
+                _positive(key, getattr(self, key))
+        if self.warmup_s < 0:
+            raise ValueError(f"workload.warmup_s: {self.warmup_s} is negative")
+        if self.spread_s is not None and self.spread_s < 0:
+            raise ValueError(f"workload.spread_s: {self.spread_s} is negative")
+        for mode, key in _NEEDS.items():
+            if self.mode == mode and getattr(self, key) is None:
+                raise ValueError(f"workload.{key}: mode {mode!r} needs it")
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Workload:
+        """A workload from a configuration's mapping; ValueError names the first unknown key or wrong type."""
+        hints = get_type_hints(cls)
+        for key, value in values.items():
+            if key not in hints:
+                raise ValueError(f"workload.{key}: unknown; known are {', '.join(sorted(hints))}")
+            kinds = get_args(hints[key]) or (hints[key],)
+            if isinstance(value, int) and not isinstance(value, bool) and float in kinds:
+                continue
+            if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+                wanted = " or ".join("null" if kind is type(None) else kind.__name__ for kind in kinds)
+                raise ValueError(f"workload.{key}: {value!r} is not {wanted}")
+        return cls(**values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able."""
+        return asdict(self)
+
+
+_NEEDS = {
+    "count": "requests",
+    "open": "rate",
+    "conversation": "turns",
+    "trace": "trace",
+    "shared-prefix": "shared_prefix_tokens",
+}
+
+
+def _positive(key: str, value: float) -> None:
+    if value <= 0:
+        raise ValueError(f"workload.{key}: {value} is not positive")
