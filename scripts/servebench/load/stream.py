@@ -1,0 +1,346 @@
+"""From the bytes of one exchange to what the model said, when, and how many tokens it was.
+
+Decisions, where the field disagrees (`docs/load.md` has the reasons):
+
+- An event arrives with the block of bytes that holds the last byte of its (last) data line; the line ending
+  and the blank line after it may come later and do not count.
+- A chunk is an event whose delta has non-empty content, reasoning (`reasoning` or `reasoning_content`) or
+  tool calls. A role-only or empty delta is none. A reply sent as one JSON document is one chunk.
+- Tokens: the last `usage` that names completion tokens. Without one, a finished text reply is counted with the
+  tokenizer, when there is one; everything else, a broken stream above all, counts its chunks.
+- Success: finish_reason was seen, the HTTP message ended cleanly, and there was output.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from itertools import accumulate
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from servebench.load.exchange import Exchange
+from servebench.load.records import CHUNKS_SCHEMA, REQUESTS_SCHEMA, check_chunks, check_requests
+
+EVIDENCE_CHARS = 2_000
+# Reasons that say the server gave up: vLLM and SGLang send them in an otherwise ordinary last chunk.
+BROKEN_FINISHES = ("abort", "error")
+
+Ints = npt.NDArray[np.int64]
+
+
+class _Delta(msgspec.Struct):
+    content: str | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[msgspec.Raw] | None = None
+
+
+class _Choice(msgspec.Struct):
+    delta: _Delta | None = None
+    message: _Delta | None = None
+    finish_reason: str | None = None
+
+
+class _PromptDetails(msgspec.Struct):
+    cached_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: _PromptDetails | None = None
+
+
+class _Event(msgspec.Struct):
+    choices: list[_Choice] | None = None
+    usage: _Usage | None = None
+    timings: msgspec.Raw = msgspec.Raw()
+    error: Any = None
+    object: str | None = None
+
+
+class _Timings(msgspec.Struct):
+    cache_n: int | None = None
+
+
+_event = msgspec.json.Decoder(_Event)
+
+
+@dataclass(slots=True)
+class Parsed:
+    """What one exchange comes to. `arrival_ns` and `tokens` have one entry per chunk, in order."""
+
+    status: str
+    error: str | None
+    arrival_ns: Ints
+    tokens: Ints
+    first_answer_ns: int | None
+    finish_reason: str | None
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    cached_tokens: int | None
+    tokens_from: str | None
+    reasoning_chars: int
+    text: str | None
+    timings: str | None
+    done: bool
+
+
+@dataclass(slots=True)
+class _Reply:
+    """The events of one body, taken one after the other."""
+
+    ends: list[int] = field(default_factory=list)  # offset of each chunk's last byte in the body
+    answer: list[str] = field(default_factory=list)
+    reasoning: list[str] = field(default_factory=list)
+    first_answer: int | None = None  # index of the chunk
+    tool_calls: bool = False
+    finish_reason: str | None = None
+    usage: _Usage | None = None
+    timings: bytes | None = None
+    error: str | None = None
+    done: bool = False
+
+    def take(self, event: _Event, end: int, document: bytes) -> None:
+        if event.error is not None or event.object == "error":
+            self.fail(document)
+        if event.choices:
+            for choice in event.choices:
+                delta = choice.delta or choice.message
+                if delta is not None:
+                    self._take_delta(delta, end)
+                if choice.finish_reason is not None:
+                    self.finish_reason = choice.finish_reason
+        if event.usage is not None:
+            self.usage = event.usage
+        if event.timings:
+            self.timings = bytes(event.timings)
+
+    def _take_delta(self, delta: _Delta, end: int) -> None:
+        content, reasoning, tools = delta.content, delta.reasoning or delta.reasoning_content, delta.tool_calls
+        if content or tools:
+            if self.first_answer is None:
+                self.first_answer = len(self.ends)
+        elif not reasoning:
+            return
+        if content:
+            self.answer.append(content)
+        if reasoning:
+            self.reasoning.append(reasoning)
+        if tools:
+            self.tool_calls = True
+        self.ends.append(end)
+
+    def fail(self, evidence: bytes) -> None:
+        """The first evidence stands: what follows an error is its consequence."""
+        self.error = self.error or evidence.decode(errors="replace").strip()[:EVIDENCE_CHARS]
+
+
+def parse(exchange: Exchange, count_tokens: Callable[[str], int] | None = None) -> Parsed:
+    """Read one exchange: status with its evidence, chunks with arrival (ns) and credited tokens, usage.
+
+    `count_tokens` counts the tokens of a text and is used only for a finished reply without usage.
+    """
+    body = b"".join(block for _, block in exchange.blocks)
+    failed = exchange.http_status is not None and not 200 <= exchange.http_status < 300
+    reply = _Reply() if failed else _read(body)
+    chunks = len(reply.ends)
+    status, error = _status(exchange, reply, body, failed)
+    completion_tokens, tokens_from = _count(reply, count_tokens if status == "ok" else None)
+    arrival_ns = _arrivals(exchange.blocks, reply.ends)
+    usage = reply.usage or _Usage()
+    return Parsed(
+        status=status,
+        error=error,
+        arrival_ns=arrival_ns,
+        tokens=credit(completion_tokens or 0, chunks),
+        first_answer_ns=None if reply.first_answer is None else int(arrival_ns[reply.first_answer]),
+        finish_reason=reply.finish_reason,
+        prompt_tokens=usage.prompt_tokens,
+        completion_tokens=completion_tokens,
+        cached_tokens=_cached(usage, reply.timings),
+        tokens_from=tokens_from,
+        reasoning_chars=sum(map(len, reply.reasoning)),
+        text="".join(reply.answer) if chunks else None,
+        timings=None if reply.timings is None else reply.timings.decode(errors="replace"),
+        done=reply.done,
+    )
+
+
+def credit(tokens: int, chunks: int) -> Ints:
+    """Shape (chunks,): chunk i of n gets ⌊(i+1)T/n⌋ − ⌊iT/n⌋ of the T tokens (experiment.md, output tok/s)."""
+    return np.diff(np.arange(chunks + 1, dtype=np.int64) * tokens // max(chunks, 1))
+
+
+def _read(body: bytes) -> _Reply:
+    """The reply in a body: Server-Sent Events, or one JSON document from a server that does not stream."""
+    reply = _Reply()
+    if body.lstrip()[:1] == b"{":
+        event = _decode(body)
+        if event is None:
+            reply.fail(b"not a chat completion: " + body)
+        else:
+            reply.take(event, len(body.rstrip()) - 1, body)
+        return reply
+    start = 0
+    pending = b""  # data lines that are no JSON document yet
+    error_event = False
+    for line in body.splitlines(keepends=True):
+        end = start + len(line)
+        if line.startswith(b"data:"):
+            data = pending + line[5:]
+            if error_event:
+                reply.fail(data)
+            elif data.strip() == b"[DONE]":
+                reply.done = True
+            elif (event := _decode(data)) is None:
+                pending = data
+            else:
+                reply.take(event, start + len(line.rstrip(b"\r\n")) - 1, data)
+                pending = b""
+        elif not line.strip(b"\r\n"):
+            if pending.strip():
+                reply.fail(b"not a chat completion chunk: " + pending)
+            pending, error_event = b"", False
+        elif line.startswith(b"error:"):  # llama.cpp's older builds
+            reply.fail(line[6:])
+        elif line.startswith(b"event:"):
+            error_event = line[6:].strip() == b"error"
+        start = end
+    return reply
+
+
+def _decode(data: bytes) -> _Event | None:
+    """None when it is no (whole) chunk. A server that cuts a character in two is read with replacement marks."""
+    try:
+        return _event.decode(data)
+    except msgspec.DecodeError:
+        try:
+            return _event.decode(data.decode(errors="replace"))
+        except msgspec.DecodeError:
+            return None
+
+
+def _status(exchange: Exchange, reply: _Reply, body: bytes, failed: bool) -> tuple[str, str | None]:
+    so_far = f"after {len(body)} bytes and {len(reply.ends)} chunks"
+    if failed:
+        return "http_error", exchange.error or body.decode(errors="replace")[:EVIDENCE_CHARS]
+    if reply.error is not None:
+        return "in_band_error", f"{reply.error} ({so_far})"
+    if exchange.failure is not None:
+        return exchange.failure, f"{exchange.error or exchange.failure} ({so_far})"
+    if not exchange.complete:
+        return "truncated", f"the HTTP message did not end ({so_far})"
+    if reply.finish_reason in BROKEN_FINISHES:
+        return "in_band_error", f"finish_reason {reply.finish_reason} ({so_far})"
+    if not reply.ends:
+        return "empty", f"no output ({so_far}): {body[-EVIDENCE_CHARS:].decode(errors='replace')}"
+    if reply.finish_reason is None:
+        return "truncated", f"the stream ended without finish_reason ({so_far})"
+    return "ok", None
+
+
+def _count(reply: _Reply, count_tokens: Callable[[str], int] | None) -> tuple[int | None, str | None]:
+    """Output tokens and where the number is from. A usage of 0 beside visible output is no count."""
+    chunks = len(reply.ends)
+    told = reply.usage.completion_tokens if reply.usage is not None else None
+    if told is not None and (told > 0 or not chunks):
+        return told, "usage"
+    if not chunks:
+        return None, None
+    if count_tokens is not None and not reply.tool_calls:  # a tool call's text is not what was generated
+        return count_tokens("".join(reply.reasoning) + "".join(reply.answer)), "tokenizer"
+    return chunks, "chunks"
+
+
+def _cached(usage: _Usage, timings: bytes | None) -> int | None:
+    if usage.prompt_tokens_details is not None and usage.prompt_tokens_details.cached_tokens is not None:
+        return usage.prompt_tokens_details.cached_tokens
+    return msgspec.json.decode(timings, type=_Timings).cache_n if timings is not None else None
+
+
+def _arrivals(blocks: Sequence[tuple[int, bytes]], ends: list[int]) -> Ints:
+    """Shape (chunks,): the stamp (ns) of the block that holds byte `end` of the body, for each end."""
+    block_ends = np.fromiter(accumulate(len(block) for _, block in blocks), np.int64, len(blocks))
+    stamps = np.fromiter((stamp for stamp, _ in blocks), np.int64, len(blocks))
+    return stamps[np.searchsorted(block_ends, np.asarray(ends, dtype=np.int64), side="right")]
+
+
+def phase(sent_ns: int, window: tuple[int, int] | None) -> str:
+    """Where a request belongs: the window is half open, and without one every request is a target."""
+    if window is None or window[0] <= sent_ns < window[1]:
+        return "window"
+    return "warmup" if sent_ns < window[0] else "after"
+
+
+def to_tables(
+    exchanges: Iterable[Exchange],
+    window: tuple[int, int] | None,
+    *,
+    count_tokens: Callable[[str], int] | None = None,
+    keep_text: bool = False,
+    by_schedule: bool = False,
+) -> tuple[pa.Table, pa.Table]:
+    """The tables (requests, chunks) of records.py, checked; one row per exchange, in the order given.
+
+    `window` is (start, end) in ns, None when every request is a target (request-count mode). A request belongs
+    to the phase in which it was sent, or with `by_schedule` (open loop, trace) was to be sent; one that was
+    never sent counts by its schedule. Iterating lazily lets the bytes of each exchange go once it is read.
+    """
+    rows: list[dict[str, Any]] = []
+    ids, arrivals, tokens = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for exchange in exchanges:
+        parsed = parse(exchange, count_tokens)
+        chunks = len(parsed.arrival_ns)
+        began_ns = exchange.scheduled_ns if by_schedule or exchange.sent_ns is None else exchange.sent_ns
+        rows.append(_row(exchange, parsed, phase(began_ns, window), keep_text))
+        ids.append(np.full(chunks, exchange.request_id))
+        arrivals.append(parsed.arrival_ns)
+        tokens.append(parsed.tokens)
+    requests = pa.Table.from_pylist(rows, schema=REQUESTS_SCHEMA)
+    table = pa.table(
+        {
+            "request_id": np.concatenate(ids),
+            "arrival_ns": np.concatenate(arrivals),
+            "tokens": np.concatenate(tokens).astype(np.int32),
+        },
+        schema=CHUNKS_SCHEMA,
+    )
+    return check_requests(requests), check_chunks(table, requests)
+
+
+def _row(exchange: Exchange, parsed: Parsed, phase: str, keep_text: bool) -> dict[str, Any]:
+    arrival_ns, text = parsed.arrival_ns, parsed.text
+    return {
+        "request_id": exchange.request_id,
+        "user": exchange.user,
+        "process": exchange.process,
+        "prompt_id": exchange.prompt_id,
+        "phase": phase,
+        "scheduled_ns": exchange.scheduled_ns,
+        "sent_ns": exchange.sent_ns,
+        "first_byte_ns": exchange.first_byte_ns,
+        "first_token_ns": int(arrival_ns[0]) if len(arrival_ns) else None,
+        "first_answer_ns": parsed.first_answer_ns,
+        "last_token_ns": int(arrival_ns[-1]) if len(arrival_ns) else None,
+        "end_ns": exchange.end_ns,
+        "status": parsed.status,
+        "http_status": exchange.http_status,
+        "error": parsed.error,
+        "resent": exchange.resent,
+        "prompt_tokens": parsed.prompt_tokens,
+        "completion_tokens": parsed.completion_tokens,
+        "cached_tokens": parsed.cached_tokens,
+        "tokens_from": parsed.tokens_from,
+        "chunks": len(arrival_ns),
+        "finish_reason": parsed.finish_reason,
+        "done": parsed.done,
+        "reasoning_chars": parsed.reasoning_chars,
+        "text_sha256": None if text is None else sha256(text.encode()).hexdigest(),
+        "text": text if keep_text else None,
+        "timings": parsed.timings,
+    }
