@@ -1,0 +1,1 @@
+"""The evaluations of Japanese answers: JCommonsenseQA, MGSM, proofreading."""

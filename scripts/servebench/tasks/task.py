@@ -1,0 +1,125 @@
+"""What the three evaluations have in common: a question, a reply, what was extracted from it, and how it ended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+Outcome = Literal["correct", "wrong", "unparsable", "truncated", "empty", "refused", "reasoning_leaked"]
+OUTCOMES: tuple[Outcome, ...] = (
+    "correct",
+    "wrong",
+    "unparsable",
+    "truncated",
+    "empty",
+    "refused",
+    "reasoning_leaked",
+)
+
+
+class DataError(ValueError):
+    """A line of a data or reply file that cannot be used: says file, line, key, value and remedy."""
+
+    def __init__(self, path: Path, line: int | None, key: str, problem: str) -> None:
+        super().__init__(f"{path}{'' if line is None else f':{line}'}: {key}: {problem}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """One question as it stands in its data file.
+
+    text: what is asked about (question, problem, sentence), verbatim. gold: the right answer as published
+    (index "0".."4", number, reference sentence). accepted: further right answers (proofreading only).
+    category: kind of error (proofreading only).
+    """
+
+    question_id: str
+    text: str
+    gold: str
+    choices: tuple[str, ...] = ()
+    accepted: tuple[str, ...] = ()
+    category: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """What a server answered. text: the message's content, None when it was null or absent.
+
+    reasoning: text the server put beside the content (`reasoning`, `reasoning_content`).
+    """
+
+    text: str | None
+    finish_reason: str | None = None
+    reasoning: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """The answer read from a reply, in canonical form, and the name of the rule that found it; both None
+    when no rule did."""
+
+    extracted: str | None = None
+    rule: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One evaluation. Each task's file ends with one of these; the table of names is in `servebench.tasks`.
+
+    load: data file -> questions in file order. prompt: the one user turn. extract: (answer text without
+    reasoning, question) -> Extraction. is_correct: (extracted, question) -> bool. strict_rules: rules that
+    mean the requested format was kept. max_tokens: limit to ask for, output tokens.
+    """
+
+    name: str
+    load: Callable[[Path], list[Question]]
+    prompt: Callable[[Question], str]
+    extract: Callable[[str, Question], Extraction]
+    is_correct: Callable[[str, Question], bool]
+    strict_rules: frozenset[str]
+    max_tokens: int
+
+
+def require(record: dict[str, Any], key: str, kind: type, path: Path, line: int) -> Any:
+    """`record[key]`, which must be there and of this type; DataError otherwise."""
+    if key not in record:
+        raise DataError(path, line, key, f"missing; every line needs it as {kind.__name__}")
+    value = record[key]
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise DataError(path, line, key, f"{value!r} is not of type {kind.__name__}")
+    return value
+
+
+def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line number from 1, object) of a JSON Lines file in UTF-8; blank lines are passed over."""
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except FileNotFoundError:
+        raise DataError(path, None, "file", "does not exist; give the path of a JSON Lines file") from None
+    except UnicodeDecodeError as error:
+        raise DataError(path, None, "file", f"is not UTF-8 ({error}); save it as UTF-8") from None
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise DataError(path, number, "line", f"is not JSON ({error}); write one object a line") from None
+        if not isinstance(record, dict):
+            raise DataError(path, number, "line", f"is a {type(record).__name__}; write one object a line")
+        yield number, record
+
+
+def unique(questions: Sequence[Question], path: Path) -> list[Question]:
+    """The questions, after checking that there are some and that no id occurs twice."""
+    if not questions:
+        raise DataError(path, None, "file", "holds no question")
+    seen: set[str] = set()
+    for position, question in enumerate(questions, 1):
+        if question.question_id in seen:
+            raise DataError(path, position, "question_id", f"{question.question_id!r} occurs twice; ids are unique")
+        seen.add(question.question_id)
+    return list(questions)
