@@ -1,0 +1,286 @@
+"""From YAML to a `Plan`: what a configuration may say, and one clear sentence for each thing it may not.
+
+Messages name file, key, value and remedy, and come before anything is fetched or started.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import msgspec
+import yaml
+
+from servebench.plan import Engine, Line, Model, Plan, Runtime, Setting
+
+ROOT = Path(__file__).resolve().parents[2]
+KINDS = ("llama-server", "ollama", "vllm", "sglang", "url", "simulator")
+WORKLOAD_DEFAULTS: Mapping[str, Any] = {
+    "mode": "closed",
+    "temperature": 0,
+    "top_p": 1.0,
+    "seed": 0,
+    "timeout_s": 120,
+}
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be run. Its text has one line per fault: file: key: value: remedy."""
+
+
+def load(config: Mapping[str, Any], files: Sequence[str | Path]) -> Plan:
+    """Check `config` (as merged from `files`, in order) and build the plan; raises `ConfigError`."""
+    origin = Origin(files)
+    faults = list(schema_faults(config, origin))
+    if faults:
+        raise ConfigError("\n".join(faults))
+    faults = list(cross_faults(config, origin))
+    if faults:
+        raise ConfigError("\n".join(faults))
+    models = {
+        key: msgspec.convert({"key": key, "name": key, **entry}, Model) for key, entry in config["models"].items()
+    }
+    engines = {
+        key: msgspec.convert({"key": key, "pin": engine_pin(entry), **entry}, Engine)
+        for key, entry in config["engines"].items()
+    }
+    runs: dict[str, dict[str, Any]] = {
+        name: dict(entry or {}) for name, entry in (config.get("runs") or {"main": {}}).items()
+    }
+    settings = {}
+    for name, entry in config["settings"].items():
+        run = entry.get("run", next(iter(runs)))
+        workload = {**WORKLOAD_DEFAULTS, **config["workload"], **(runs[run].get("workload") or {})}
+        workload["prompts_sha256"] = prompts_digest(workload["prompts"])
+        settings[name] = msgspec.convert(
+            {
+                **entry,
+                "name": name,
+                "run": run,
+                "engine": engines[entry["engine"]],
+                "model": models[entry["model"]],
+                "users": sorted(entry["users"]),
+                "workload": workload,
+            },
+            Setting,
+        )
+    ordered = {n: s for run in runs for n, s in settings.items() if s.run == run}
+    return Plan(
+        experiment=config["experiment"],
+        title=config.get("title", config["experiment"]),
+        rounds=config.get("rounds", 2),
+        line=msgspec.convert(config.get("line", {}), Line),
+        models=models,
+        engines=engines,
+        settings=ordered,
+        runs=runs,
+        charts=dict(config.get("charts", {})),
+        runtime=msgspec.convert(config.get("runtime", {}), Runtime),
+    )
+
+
+def read(files: Sequence[str | Path]) -> Plan:
+    """Read configuration files as Snakemake merges them (later over earlier, key by key) and `load` the result."""
+    merged: dict[str, Any] = {}
+    for file in files:
+        try:
+            content = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ConfigError(f"{file}: cannot be read: {error.strerror}; name a file under config/") from error
+        except yaml.YAMLError as error:
+            raise ConfigError(f"{file}: is not valid YAML: {error}") from error
+        _merge(merged, content or {})
+    return load(merged, files)
+
+
+def _merge(into: dict[str, Any], new: Mapping[str, Any]) -> None:
+    for key, value in new.items():
+        if isinstance(value, Mapping) and isinstance(into.get(key), dict):
+            _merge(into[key], value)
+        else:
+            into[key] = dict(value) if isinstance(value, Mapping) else value
+
+
+def engine_pin(entry: Mapping[str, Any]) -> str | None:
+    """What pins an engine's version: the SHA-256 of its environment's lock, or its image's digest."""
+    if entry.get("environment"):
+        return hashlib.sha256((ROOT / "envs" / f"{entry['environment']}.lock").read_bytes()).hexdigest()
+    if entry.get("image"):
+        images = yaml.safe_load((ROOT / "envs" / "images.yaml").read_text(encoding="utf-8"))
+        return str(images[entry["image"]]["digest"])
+    return None
+
+
+def prompts_path(prompts: str) -> Path:
+    """Where a prompt set is: a built-in name under config/prompts, or a path (from the project's root, if relative)."""
+    built_in = ROOT / "config" / "prompts" / prompts
+    return built_in if built_in.is_dir() else ROOT / prompts
+
+
+def prompts_digest(prompts: str) -> str:
+    """SHA-256 over a prompt set's files, by name and content."""
+    path = prompts_path(prompts)
+    whole = hashlib.sha256()
+    for file in sorted(path.iterdir()) if path.is_dir() else [path]:
+        if file.suffix != ".md":
+            whole.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
+    return whole.hexdigest()
+
+
+class Origin:
+    """Which of the merged configuration files a key came from, so that an error can name the right one."""
+
+    def __init__(self, files: Sequence[str | Path]) -> None:
+        self.files = [str(file) for file in files] or ["config"]
+
+    def of(self, path: Sequence[str | int]) -> str:
+        """The last file that sets `path`, or the last file when none does (a missing key)."""
+        for file in reversed(self.files):
+            try:
+                value: Any = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
+                for part in path:
+                    value = value[part]
+            except (OSError, KeyError, IndexError, TypeError, yaml.YAMLError):
+                continue
+            return file
+        return self.files[-1]
+
+    def fault(self, path: Sequence[str | int], text: str) -> str:
+        """`file: dotted.key: text`."""
+        where = ".".join(str(part) for part in path)
+        file = Path(self.of(path))
+        name = file.relative_to(ROOT) if file.is_absolute() and file.is_relative_to(ROOT) else file
+        return f"{name}: {where}: {text}" if where else f"{name}: {text}"
+
+
+def schema_faults(config: Mapping[str, Any], origin: Origin) -> Iterator[str]:
+    """Faults against config/schema.yaml, one sentence each."""
+    schema = yaml.safe_load((ROOT / "config" / "schema.yaml").read_text(encoding="utf-8"))
+    validator = jsonschema.Draft202012Validator(schema)
+    for error in sorted(validator.iter_errors(config), key=lambda e: [str(part) for part in e.absolute_path]):
+        yield from _schema_sentences(error, origin)
+
+
+def _schema_sentences(error: jsonschema.ValidationError, origin: Origin) -> Iterator[str]:
+    path = list(error.absolute_path)
+    value = json.dumps(error.instance, ensure_ascii=False, default=str)
+    rule, wanted = error.validator, error.validator_value
+    if rule == "additionalProperties" and isinstance(error.instance, Mapping):
+        known = sorted(error.schema.get("properties", {}))
+        for key in sorted(set(error.instance) - set(known)):
+            yield origin.fault([*path, key], f"is not a known key; known here: {', '.join(known)}")
+        return
+    if rule == "required":
+        missing = [key for key in wanted if key not in error.instance]
+        yield origin.fault(path, f"lacks {', '.join(missing)}; add {'it' if len(missing) == 1 else 'them'}")
+        return
+    sentences = {
+        "type": f"{value} is not {_a(wanted)}",
+        "enum": f"{value} is not one of {', '.join(map(str, wanted))}" if rule == "enum" else "",
+        "minimum": f"{value} is smaller than {wanted}; {_least(error.schema, wanted)}",
+        "exclusiveMinimum": f"{value} is not greater than {wanted}",
+        "maximum": f"{value} is greater than {wanted}",
+        "pattern": f"{value} does not fit the pattern {wanted}",
+        "minItems": f"{value} has fewer than {wanted} entries",
+        "uniqueItems": f"{value} names an entry twice",
+    }
+    yield origin.fault(path, sentences.get(str(rule), error.message))
+
+
+def _a(kind: Any) -> str:
+    names = {
+        "integer": "an integer",
+        "object": "a mapping",
+        "array": "a list",
+        "string": "a text",
+        "number": "a number",
+    }
+    return names.get(kind, f"of type {kind}")
+
+
+def _least(schema: Mapping[str, Any], minimum: Any) -> str:
+    return "use a positive integer" if (schema.get("type"), minimum) == ("integer", 1) else f"use at least {minimum}"
+
+
+def cross_faults(config: Mapping[str, Any], origin: Origin) -> Iterator[str]:
+    """Faults between keys: names that lead nowhere, files that are not there, parts that do not go together."""
+    runs, engines, models = config.get("runs") or {"main": {}}, config["engines"], config["models"]
+    for key, engine in engines.items():
+        yield from _engine_faults(["engines", key], engine, origin)
+    for key, model in models.items():
+        yield from _model_faults(["models", key], model, models, origin)
+    for name, setting in config["settings"].items():
+        path = ["settings", name]
+        for field, known in (("engine", engines), ("model", models), ("run", runs)):
+            if field in setting and setting[field] not in known:
+                yield origin.fault(
+                    [*path, field], f"{setting[field]!r} is not defined; {field}s are: {', '.join(known)}"
+                )
+        engine = engines.get(setting["engine"], {})
+        if "context" not in setting and engine.get("kind") in ("llama-server", "ollama", "vllm"):
+            yield origin.fault(path, "lacks context (tokens a request may use); add it")
+    for run, entry in runs.items():
+        control = (entry or {}).get("control")
+        if control and control not in config["settings"]:
+            yield origin.fault(["runs", run, "control"], f"{control!r} is not a setting")
+        yield from _workload_faults({**config["workload"], **((entry or {}).get("workload") or {})}, origin)
+
+
+def _engine_faults(path: list[str | int], engine: Mapping[str, Any], origin: Origin) -> Iterator[str]:
+    kind, runtime = engine["kind"], engine.get("runtime")
+    needs = {"venv": "environment", "binary": "binary", "container": "image"}
+    if kind not in KINDS:
+        yield origin.fault([*path, "kind"], f"{kind!r} is not an engine; engines are: {', '.join(KINDS)}")
+    elif kind == "url" and "url" not in engine:
+        yield origin.fault(path, "lacks url (the server's address); add it")
+    elif kind not in ("url", "simulator") and runtime is None:
+        yield origin.fault(path, f"lacks runtime; use one of {', '.join(needs)}")
+    elif runtime and needs[runtime] not in engine:
+        yield origin.fault(path, f"lacks {needs[runtime]}, which runtime {runtime} needs; add it")
+    environment, image = engine.get("environment"), engine.get("image")
+    if environment and not (ROOT / "envs" / f"{environment}.lock").is_file():
+        yield origin.fault([*path, "environment"], f"there is no envs/{environment}.lock; make it or name another")
+    if image:
+        file = ROOT / "envs" / "images.yaml"
+        known = (yaml.safe_load(file.read_text(encoding="utf-8")) if file.is_file() else None) or {}
+        if image not in known:
+            yield origin.fault([*path, "image"], f"{image!r} is not in envs/images.yaml; add it with its digest")
+
+
+def _model_faults(
+    path: list[str | int], model: Mapping[str, Any], models: Mapping[str, Any], origin: Origin
+) -> Iterator[str]:
+    source = model.get("source", "")
+    if ("source" in model) == ("requantize" in model):
+        yield origin.fault(path, "needs either source or requantize; give exactly one")
+    elif "requantize" in model and model["requantize"]["from"] not in models:
+        yield origin.fault([*path, "requantize", "from"], f"{model['requantize']['from']!r} is not a model")
+    if "sha256" not in model and not source.startswith(("hf://", "ollama://")):
+        yield origin.fault(path, "lacks sha256, by which a wrong or cut file is known; add it")
+    if source.startswith("hf://") and "sha256" not in model and "@" not in source:
+        yield origin.fault([*path, "source"], f"{source!r} names no revision; end it with @<commit>, or add sha256")
+
+
+def _workload_faults(workload: Mapping[str, Any], origin: Origin) -> Iterator[str]:
+    mode = workload.get("mode", WORKLOAD_DEFAULTS["mode"])
+    needs = {
+        "closed": ("warmup_s", "window_s"),
+        "count": ("requests",),
+        "open": ("warmup_s", "window_s", "rate"),
+        "conversation": ("warmup_s", "window_s", "turns"),
+        "trace": ("trace",),
+        "shared-prefix": ("warmup_s", "window_s", "shared_prefix_tokens"),
+    }
+    for key in ("prompts", "max_tokens", *needs[mode]):
+        if key not in workload:
+            yield origin.fault(["workload"], f"lacks {key}, which mode {mode} needs; add it")
+    if "prompts" in workload and not prompts_path(workload["prompts"]).exists():
+        sets = sorted(p.name for p in (ROOT / "config" / "prompts").iterdir() if p.is_dir())
+        yield origin.fault(
+            ["workload", "prompts"],
+            f"{workload['prompts']!r} is neither a built-in set ({', '.join(sets)}) nor a file",
+        )
