@@ -5,6 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+
 from servebench.load.documents import Paragraph, documents
 
 SET = Path(__file__).parents[2] / "config" / "prompts" / "ja-business"
@@ -18,7 +19,7 @@ def paragraphs():
 
 def made(topic, lengths):
     """Paragraphs of one topic with these lengths, no two alike."""
-    return [Paragraph(f"{topic}-{i}", topic, chr(0x4E00 + i) * n) for i, n in enumerate(lengths)]
+    return [Paragraph(f"{topic}-{i}", topic, chr(0x4E00 + i) * (n - len(topic)) + topic) for i, n in enumerate(lengths)]
 
 
 def test_the_set_has_enough_paragraphs_topics_and_no_paragraph_twice(paragraphs):
@@ -90,9 +91,9 @@ def test_too_few_combinations_are_an_error_that_names_topic_numbers_and_remedy()
 
 def test_repeated_ids_or_texts_nothing_to_compose_of_and_no_documents_are_errors():
     one, other = made("a", [800, 800])
-    with pytest.raises(ValueError, match="2 paragraphs have the same id 'a-0'"):
+    with pytest.raises(ValueError, match="'a-0' and 'a-0' have the same id or text"):
         documents([one, Paragraph("a-0", "a", other.text)], count=1)
-    with pytest.raises(ValueError, match="2 paragraphs have the same text"):
+    with pytest.raises(ValueError, match="'a-0' and 'a-1' have the same id or text"):
         documents([one, Paragraph("a-1", "a", one.text)], count=1)
     with pytest.raises(ValueError, match="no paragraphs"):
         documents([], count=1)

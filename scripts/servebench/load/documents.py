@@ -42,10 +42,9 @@ def documents(paragraphs: Sequence[Paragraph], count: int = 400, seed: int = 0) 
     """
     if count < 1:
         raise ValueError(f"{count} documents asked for: ask for at least 1")
-    for field, values in (("id", [p.id for p in paragraphs]), ("text", [p.text for p in paragraphs])):
-        value, times = Counter(values).most_common(1)[0] if values else ("", 0)
-        if times > 1:
-            raise ValueError(f"{times} paragraphs have the same {field} {value!r}: make each different")
+    for first, second in combinations(paragraphs, 2):
+        if first.id == second.id or first.text == second.text:
+            raise ValueError(f"paragraphs {first.id!r} and {second.id!r} have the same id or text: make each different")
     topics: defaultdict[str, list[Paragraph]] = defaultdict(list)
     for paragraph in paragraphs:
         topics[paragraph.topic].append(paragraph)
