@@ -5,10 +5,16 @@ measured", never zero. Both tables are checked against these schemas when they a
 are read (`check_requests`, `check_chunks`), so that whoever computes figures may rely on them.
 """
 
+import json
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 PHASES = ("warmup", "window", "after")
 TOKEN_SOURCES = ("usage", "tokenizer", "chunks")
@@ -97,21 +103,58 @@ def check_requests(table: pa.Table) -> pa.Table:
 def check_chunks(table: pa.Table, requests: pa.Table) -> pa.Table:
     """The chunks table itself, after checking it against its schema and the requests it belongs to.
 
-    Raises RecordError when columns, types or nulls differ from CHUNKS_SCHEMA, or when for some request the
-    number of chunks or the sum of their tokens is not what the requests table says.
+    Raises RecordError when columns, types or nulls differ from CHUNKS_SCHEMA, when the chunks of a
+    request do not stand together in order of arrival, or when their number or the sum of their tokens is not
+    what the requests table says.
     """
     _check_schema("chunks", table, CHUNKS_SCHEMA)
-    told = requests.select(["request_id", "chunks", "completion_tokens"]).filter(
-        pc.greater(requests["chunks"], 0)
-    )
-    found = table.group_by("request_id").aggregate([("tokens", "count"), ("tokens", "sum")])
-    both = told.join(found, "request_id", join_type="full outer")
-    for known, counted in (("chunks", "tokens_count"), ("completion_tokens", "tokens_sum")):
-        same = pc.fill_null(pc.equal(both[known], both[counted]), False)
-        if not pc.all(same, min_count=0).as_py():
-            request_id = both.filter(pc.invert(same))["request_id"][0].as_py()
-            raise RecordError(f"chunks: request {request_id} disagrees with requests.{known}")
+    rows = chunk_rows(table, requests)
+    arrivals = table["arrival_ns"].to_numpy()
+    same = rows[1:] == rows[:-1]
+    if np.any(same & (arrivals[1:] < arrivals[:-1])):
+        raise RecordError("chunks.arrival_ns: earlier than the chunk before it in some request")
+    counts = np.bincount(rows, minlength=requests.num_rows)
+    if len(rows) and 1 + np.count_nonzero(~same) != np.count_nonzero(counts):
+        raise RecordError("chunks.request_id: the chunks of some request do not stand together")
+    _check_sums(requests, "chunks", counts)
+    _check_sums(requests, "completion_tokens", np.bincount(rows, table["tokens"].to_numpy(), requests.num_rows))
     return table
+
+
+def chunk_rows(chunks: pa.Table, requests: pa.Table) -> npt.NDArray[np.int64]:
+    """For each chunk the row of its request in the requests table; RecordError when it has none."""
+    ids, wanted = requests["request_id"].to_numpy(), chunks["request_id"].to_numpy()
+    if not len(wanted):
+        return np.empty(0, np.int64)
+    order = np.argsort(ids)
+    places = np.searchsorted(ids, wanted, sorter=order).clip(max=len(ids) - 1)
+    rows: npt.NDArray[np.int64] = order[places] if len(ids) else places
+    if not len(ids) or np.any(ids[rows] != wanted):
+        raise RecordError("chunks.request_id: a chunk belongs to no request")
+    return rows
+
+
+def write_measurement(folder: Path, requests: pa.Table, chunks: pa.Table, summary: dict[str, Any]) -> None:
+    """Write requests.parquet, chunks.parquet and summary.json into `folder`, made if need be.
+
+    Raises RecordError for tables that are not what records should be, ValueError for a figure that is NaN or
+    infinite: what was not measured is null.
+    """
+    text = json.dumps(summary, ensure_ascii=False, allow_nan=False, indent=2)
+    check_chunks(chunks, check_requests(requests))
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(requests, folder / "requests.parquet")
+    pq.write_table(chunks, folder / "chunks.parquet")
+    (folder / "summary.json").write_text(text + "\n", encoding="utf-8")
+
+
+def _check_sums(requests: pa.Table, column: str, found: npt.NDArray[Any]) -> None:
+    """Requests with output must have `found` in that column; without output there is nothing to compare."""
+    told = pc.fill_null(requests[column], -1).to_numpy()
+    wrong = np.flatnonzero((requests["chunks"].to_numpy() > 0) & (told != found))
+    if len(wrong):
+        request_id = requests["request_id"][int(wrong[0])].as_py()
+        raise RecordError(f"chunks: request {request_id} has {found[wrong[0]]:g}, not {told[wrong[0]]} {column}")
 
 
 def _check_schema(name: str, table: pa.Table, schema: pa.Schema) -> None:

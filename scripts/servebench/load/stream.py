@@ -11,10 +11,9 @@ Decisions, where the field disagrees (`docs/load.md` has the reasons):
 - Success: finish_reason was seen, the HTTP message ended cleanly, and there was output.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from hashlib import sha256
-from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -29,33 +28,35 @@ EVIDENCE_CHARS = 2_000
 # Reasons that say the server gave up: vLLM and SGLang send them in an otherwise ordinary last chunk.
 BROKEN_FINISHES = ("abort", "error")
 
+_BLANK = (b"\n", b"\r\n", b"\r")
+
 Ints = npt.NDArray[np.int64]
 
 
-class _Delta(msgspec.Struct):
+class _Delta(msgspec.Struct, gc=False):
     content: str | None = None
     reasoning: str | None = None
     reasoning_content: str | None = None
     tool_calls: list[msgspec.Raw] | None = None
 
 
-class _Choice(msgspec.Struct):
+class _Choice(msgspec.Struct, gc=False):
     delta: _Delta | None = None
     message: _Delta | None = None
     finish_reason: str | None = None
 
 
-class _PromptDetails(msgspec.Struct):
+class _PromptDetails(msgspec.Struct, gc=False):
     cached_tokens: int | None = None
 
 
-class _Usage(msgspec.Struct):
+class _Usage(msgspec.Struct, gc=False):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     prompt_tokens_details: _PromptDetails | None = None
 
 
-class _Event(msgspec.Struct):
+class _Event(msgspec.Struct, gc=False):
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
     timings: msgspec.Raw = msgspec.Raw()
@@ -145,13 +146,16 @@ def parse(exchange: Exchange, count_tokens: Callable[[str], int] | None = None) 
 
     `count_tokens` counts the tokens of a text and is used only for a finished reply without usage.
     """
-    body = b"".join(block for _, block in exchange.blocks)
+    stamps, parts = zip(*exchange.blocks, strict=True) if exchange.blocks else ((), ())
+    body = b"".join(parts)
     failed = exchange.http_status is not None and not 200 <= exchange.http_status < 300
     reply = _Reply() if failed else _read(body)
     chunks = len(reply.ends)
     status, error = _status(exchange, reply, body, failed)
     completion_tokens, tokens_from = _count(reply, count_tokens if status == "ok" else None)
-    arrival_ns = _arrivals(exchange.blocks, reply.ends)
+    # The block that holds byte `end` of the body, for each chunk's last byte.
+    blocks = np.searchsorted(np.cumsum(list(map(len, parts))), reply.ends, side="right")
+    arrival_ns: Ints = np.array(stamps, dtype=np.int64)[blocks]
     usage = reply.usage or _Usage()
     return Parsed(
         status=status,
@@ -186,23 +190,23 @@ def _read(body: bytes) -> _Reply:
         else:
             reply.take(event, len(body.rstrip()) - 1, body)
         return reply
-    start = 0
+    end = 0
     pending = b""  # data lines that are no JSON document yet
     error_event = False
     for line in body.splitlines(keepends=True):
-        end = start + len(line)
+        end += len(line)
         if line.startswith(b"data:"):
-            data = pending + line[5:]
+            data = pending + line[5:] if pending else line[5:]
             if error_event:
                 reply.fail(data)
+            elif (event := _decode(data)) is not None:
+                reply.take(event, end - 1 - len(line) + len(line.rstrip(b"\r\n")), data)
+                pending = b""
             elif data.strip() == b"[DONE]":
                 reply.done = True
-            elif (event := _decode(data)) is None:
-                pending = data
             else:
-                reply.take(event, start + len(line.rstrip(b"\r\n")) - 1, data)
-                pending = b""
-        elif not line.strip(b"\r\n"):
+                pending = data
+        elif line in _BLANK:
             if pending.strip():
                 reply.fail(b"not a chat completion chunk: " + pending)
             pending, error_event = b"", False
@@ -210,7 +214,6 @@ def _read(body: bytes) -> _Reply:
             reply.fail(line[6:])
         elif line.startswith(b"event:"):
             error_event = line[6:].strip() == b"error"
-        start = end
     return reply
 
 
@@ -263,13 +266,6 @@ def _cached(usage: _Usage, timings: bytes | None) -> int | None:
     return msgspec.json.decode(timings, type=_Timings).cache_n if timings is not None else None
 
 
-def _arrivals(blocks: Sequence[tuple[int, bytes]], ends: list[int]) -> Ints:
-    """Shape (chunks,): the stamp (ns) of the block that holds byte `end` of the body, for each end."""
-    block_ends = np.fromiter(accumulate(len(block) for _, block in blocks), np.int64, len(blocks))
-    stamps = np.fromiter((stamp for stamp, _ in blocks), np.int64, len(blocks))
-    return stamps[np.searchsorted(block_ends, np.asarray(ends, dtype=np.int64), side="right")]
-
-
 def phase(sent_ns: int, window: tuple[int, int] | None) -> str:
     """Where a request belongs: the window is half open, and without one every request is a target."""
     if window is None or window[0] <= sent_ns < window[1]:
@@ -292,19 +288,17 @@ def to_tables(
     never sent counts by its schedule. Iterating lazily lets the bytes of each exchange go once it is read.
     """
     rows: list[dict[str, Any]] = []
-    ids, arrivals, tokens = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    arrivals, tokens = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for exchange in exchanges:
         parsed = parse(exchange, count_tokens)
-        chunks = len(parsed.arrival_ns)
         began_ns = exchange.scheduled_ns if by_schedule or exchange.sent_ns is None else exchange.sent_ns
         rows.append(_row(exchange, parsed, phase(began_ns, window), keep_text))
-        ids.append(np.full(chunks, exchange.request_id))
         arrivals.append(parsed.arrival_ns)
         tokens.append(parsed.tokens)
     requests = pa.Table.from_pylist(rows, schema=REQUESTS_SCHEMA)
     table = pa.table(
         {
-            "request_id": np.concatenate(ids),
+            "request_id": np.repeat(requests["request_id"].to_numpy(), requests["chunks"].to_numpy()),
             "arrival_ns": np.concatenate(arrivals),
             "tokens": np.concatenate(tokens).astype(np.int32),
         },
