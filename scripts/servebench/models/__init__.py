@@ -1,0 +1,171 @@
+"""Model files: fetched once into the user's cache, known by their SHA-256, never usable when wrong or cut.
+
+A model is one file (`<cache>/models/<sha256>/<name>`), a snapshot of a Hugging Face repository
+(`<cache>/models/hf/<owner>--<repository>@<revision>/`) or a blob in an Ollama store (`<cache>/models/ollama/`).
+`fetch` returns a manifest, plain JSON, from which `path` finds the model again.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from servebench.infrastructure import InfrastructureError, locked
+from servebench.models import facts, file, hf, https, mirrors, ollama, pypi, requantize
+from servebench.models.checking import Mismatch, Wanted, accept, recorded, remembered, size
+from servebench.plan import Model
+
+Progress = Callable[[str], None]
+# One line per source scheme: what fetches `<scheme>://…` into a directory and returns where the model now is.
+SCHEMES: Mapping[str, Callable[[str, Path, Progress], Path]] = {
+    "file": file.fetch,
+    "https": https.fetch,
+    "pypi": pypi.fetch,
+    "hf": hf.fetch,
+    "ollama": ollama.fetch,
+}
+
+
+def fetch(
+    model: Model,
+    models: Mapping[str, Model],
+    *,
+    cache_root: Path,
+    mirror: str | None = None,
+    progress: Progress = lambda line: None,
+) -> dict[str, Any]:
+    """Bring `model` into the cache and return its manifest; does nothing when it is there already.
+
+    The manifest: key, name, source or requantize, sha256 (of the file, or of a snapshot's list of files), size_bytes,
+    path (relative to the cache root), kind (file|snapshot), quantization, note, facts (`facts.of`).
+    Raises `InfrastructureError` when it cannot be had or is not what `sha256` and `size_bytes` say.
+    """
+    found = _bring(model, models, cache_root, mirror, progress)
+    sha256, size_bytes = remembered(found)
+    return {
+        "key": model.key,
+        "name": model.name,
+        **({"requantize": model.requantize} if model.requantize else {"source": model.source}),
+        "sha256": sha256,
+        "size_bytes": size_bytes,
+        "path": str(found.relative_to(cache_root)),
+        "kind": "snapshot" if found.is_dir() else "file",
+        "quantization": model.quantization,
+        "note": model.note,
+        "facts": facts.of(found),
+    }
+
+
+def path(manifest: Mapping[str, Any], cache_root: Path) -> Path:
+    """Where the manifest's model is; raises `InfrastructureError` when it is gone or has another size than fetched."""
+    found: Path = cache_root / manifest["path"]
+    if not found.exists():
+        raise InfrastructureError(f"models.{manifest['key']}: {found} is gone from the cache; fetch it again")
+    size_bytes = size(found)
+    if size_bytes != manifest["size_bytes"]:
+        raise InfrastructureError(
+            f"models.{manifest['key']}: {found} has {size_bytes:,} bytes, expected {manifest['size_bytes']:,}; "
+            "delete it and fetch it again"
+        )
+    return found
+
+
+def ensure(
+    manifest: Mapping[str, Any],
+    model: Model,
+    models: Mapping[str, Model],
+    *,
+    cache_root: Path,
+    mirror: str | None = None,
+    progress: Progress = lambda line: None,
+) -> Path:
+    """`path`, after fetching again whatever the cache has lost since the manifest was written.
+
+    Raises `InfrastructureError` when what is fetched now is not what the manifest describes.
+    """
+    found = _bring(model, models, cache_root, mirror, progress)
+    sha256, _ = remembered(found)
+    if sha256 != manifest["sha256"]:
+        raise InfrastructureError(
+            f"models.{model.key}: is now {sha256}, but was {manifest['sha256']} when it was fetched first; "
+            "its source has changed: pin it by sha256"
+        )
+    return found
+
+
+def _bring(model: Model, models: Mapping[str, Model], cache_root: Path, mirror: str | None, progress: Progress) -> Path:
+    """The model's place in the cache, after fetching it if need be. One job at a time does so for one model."""
+    place = _place(model, cache_root)
+    with locked(cache_root / "models" / "locks" / f"{place.name}.lock", waiting=progress):
+        found = _cached(model, place)
+        if found is None:
+            partial = place.with_name(f".partial-{place.name}")
+            partial.mkdir(parents=True, exist_ok=True)
+            try:
+                found = _obtain(model, models, place, partial, cache_root, mirror, progress)
+            except Mismatch as mismatch:
+                shutil.rmtree(partial, ignore_errors=True)
+                raise InfrastructureError(f"models.{model.key}: {mismatch}") from None
+    return found
+
+
+def _place(model: Model, cache_root: Path) -> Path:
+    """The cache directory that belongs to this model alone (an Ollama store is shared)."""
+    base = cache_root / "models"
+    if model.sha256:
+        return base / model.sha256
+    assert model.source  # config: a model without sha256 has an hf:// or ollama:// source (plan.py)
+    if model.source.startswith("hf://"):
+        return base / "hf" / hf.parse(model.source).directory
+    return base / "ollama"
+
+
+def _cached(model: Model, place: Path) -> Path | None:
+    """The model where it belongs, if it is whole. What was altered or half deleted there is removed."""
+    in_ollama = model.source is not None and model.source.startswith("ollama://")
+    found = ollama.find(model.source or "", place) if in_ollama else recorded(place)
+    if found is None:
+        return None
+    try:
+        accept(found, Wanted(model.sha256, model.size_bytes))
+    except Mismatch:
+        if in_ollama:
+            found.unlink()
+        else:
+            shutil.rmtree(place)
+        return None
+    return found
+
+
+def _obtain(
+    model: Model,
+    models: Mapping[str, Model],
+    place: Path,
+    partial: Path,
+    cache_root: Path,
+    mirror: str | None,
+    progress: Progress,
+) -> Path:
+    """Fetch or make the model in `partial`, check it, and only then let it appear at `place`."""
+    wanted = Wanted(model.sha256, model.size_bytes)
+    if model.requantize:
+        source = _bring(models[model.requantize["from"]], models, cache_root, mirror, progress)
+        target = partial / f"{model.name}.{model.requantize['to']}.gguf"
+        progress(f"{model.key}: requantizing {source.name} to {model.requantize['to']}")
+        requantize.requantize(source, target, model.requantize["to"])
+        got = target
+    else:
+        assert model.source
+        if model.source.startswith("ollama://"):
+            got = ollama.fetch(model.source, place, progress)
+            accept(got, wanted)
+            return got
+        got_from_mirror = mirrors.fetch(mirror, model.source, wanted, partial, progress) if mirror else None
+        scheme = model.source.partition("://")[0]
+        got = got_from_mirror or SCHEMES[scheme](model.source, partial, progress)
+    accept(got, wanted)
+    shutil.rmtree(place, ignore_errors=True)
+    partial.rename(place)
+    return place / got.relative_to(partial)

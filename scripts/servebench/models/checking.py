@@ -1,0 +1,108 @@
+"""Is this the file that was asked for? SHA-256 and size, remembered beside the file so that it is hashed only once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+STAMP = ".servebench.json"  # in a file's directory, or in the snapshot itself
+
+
+class Mismatch(ValueError):
+    """A file is not the one that was wanted. The text says what was expected and what was found."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a model must be; None where it is not known beforehand."""
+
+    sha256: str | None = None
+    size_bytes: int | None = None
+
+
+def accept(path: Path, wanted: Wanted) -> None:
+    """Check a file or a snapshot's directory against `wanted`; raises `Mismatch`. Remembers the hash it found."""
+    size_bytes = size(path)
+    if wanted.size_bytes is not None and size_bytes != wanted.size_bytes:
+        raise Mismatch(
+            f"{path.name} has {size_bytes:,} bytes, expected {wanted.size_bytes:,}; "
+            "it is cut or another file and was not used"
+        )
+    sha256 = _remembered_sha256(path) or _sha256(path)
+    if wanted.sha256 is not None and sha256 != wanted.sha256:
+        raise Mismatch(
+            f"{path.name} has sha256 {sha256}, expected {wanted.sha256}; it is another file and was not used"
+        )
+    stamps = _stamps(path)
+    stamps[_label(path)] = {"sha256": sha256, "seen": _seen(path)}
+    _stamp_path(path).write_text(json.dumps(stamps, indent=1), encoding="utf-8")
+
+
+def remembered(path: Path) -> tuple[str, int]:
+    """(sha256, size in bytes) of what `accept` let through."""
+    return _remembered_sha256(path) or _sha256(path), size(path)
+
+
+def recorded(place: Path) -> Path | None:
+    """The file or snapshot that `accept` let through in the directory `place`, if it is still there."""
+    for label in _stamps_at(place / STAMP):
+        if (place / label).exists():
+            return place if label == "." else place / label
+    return None
+
+
+def size(path: Path) -> int:
+    """Size in bytes of a file, or of all files of a snapshot."""
+    return sum(entry.stat().st_size for entry in _files(path))
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    return sorted(
+        entry
+        for entry in path.rglob("*")
+        if entry.is_file() and not any(p.startswith(".") for p in entry.relative_to(path).parts)
+    )
+
+
+def _sha256(path: Path) -> str:
+    """A file's SHA-256; a snapshot's is that of its sorted lines `<sha256>  <path>`, as of sha256sum."""
+    if not path.is_dir():
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    lines = [f"{_sha256(file)}  {file.relative_to(path).as_posix()}\n" for file in _files(path)]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def _seen(path: Path) -> list[list[Any]]:
+    """Size and modification time of each file: unchanged since it was hashed, or hashed again."""
+    return [[f.name, f.stat().st_size, f.stat().st_mtime_ns] for f in _files(path)]
+
+
+def _remembered_sha256(path: Path) -> str | None:
+    stamp = _stamps(path).get(_label(path))
+    return str(stamp["sha256"]) if stamp and stamp["seen"] == _seen(path) else None
+
+
+def _stamps(path: Path) -> dict[str, Any]:
+    return _stamps_at(_stamp_path(path))
+
+
+def _stamps_at(file: Path) -> dict[str, Any]:
+    try:
+        stamps: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except (FileNotFoundError, json.JSONDecodeError):
+        return {}
+    return stamps
+
+
+def _stamp_path(path: Path) -> Path:
+    return (path if path.is_dir() else path.parent) / STAMP
+
+
+def _label(path: Path) -> str:
+    return "." if path.is_dir() else path.name

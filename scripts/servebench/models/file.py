@@ -1,0 +1,27 @@
+"""`file:///absolute/path` or `file://relative/path`: a file or a snapshot's directory on this machine."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import unquote
+
+from servebench.infrastructure import InfrastructureError
+
+
+def fetch(source: str, into: Path, progress: Callable[[str], None]) -> Path:
+    """Bring the file into the directory `into`: a hard link where the file system allows it, else a copy."""
+    path = Path(unquote(source.removeprefix("file://"))).expanduser()
+    if not path.exists():
+        raise InfrastructureError(f"{source}: no such file; put it there or name another source")
+    if path.is_dir():
+        shutil.copytree(path, into, dirs_exist_ok=True)
+        return into
+    target = into / path.name
+    target.unlink(missing_ok=True)
+    try:
+        target.hardlink_to(path)
+    except OSError:
+        shutil.copyfile(path, target)
+    return target

@@ -1,0 +1,58 @@
+"""`https://host/path/file`: a download that goes on where it was cut."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import httpx
+
+from servebench.infrastructure import InfrastructureError
+
+ATTEMPTS = 5
+TIMEOUT = httpx.Timeout(30.0, read=60.0)
+REPORT_EVERY_S = 5.0
+
+
+def fetch(source: str, into: Path, progress: Callable[[str], None]) -> Path:
+    """Download `source` into the directory `into`. What an earlier attempt left there is kept and continued."""
+    target = into / (unquote(Path(urlsplit(source).path).name) or "model")
+    cut = target.with_name(f"{target.name}.cut")
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            download(source, cut, progress)
+            break
+        except (httpx.TransportError, httpx.HTTPStatusError) as error:
+            final = isinstance(error, httpx.HTTPStatusError) and error.response.status_code < 500
+            if final or attempt == ATTEMPTS:
+                raise InfrastructureError(f"{source}: {error} (attempt {attempt} of {ATTEMPTS})") from error
+            progress(f"{target.name}: {error}; trying again")
+            time.sleep(min(2.0**attempt, 30.0))
+    return cut.rename(target)
+
+
+def download(url: str, cut: Path, progress: Callable[[str], None]) -> None:
+    """One attempt: append to `cut` what it lacks; start over when the file has changed (If-Range)."""
+    validator_file = cut.with_name(f"{cut.name}.validator")
+    have = cut.stat().st_size if cut.exists() else 0
+    validator = validator_file.read_text(encoding="utf-8") if validator_file.exists() else ""
+    headers = {"Range": f"bytes={have}-", "If-Range": validator} if have and validator else {}
+    with httpx.stream("GET", url, headers=headers, follow_redirects=True, timeout=TIMEOUT) as response:
+        response.raise_for_status()
+        resumed = response.status_code == httpx.codes.PARTIAL_CONTENT
+        if not resumed:
+            have = 0
+        # A weak ETag may not be used with If-Range (RFC 9110, 13.1.5).
+        etag = response.headers.get("etag", "")
+        validator_file.write_text("" if etag.startswith("W/") else etag, encoding="utf-8")
+        total = have + int(response.headers.get("content-length", 0))
+        told = time.monotonic()
+        with cut.open("ab" if resumed else "wb") as file:
+            for block in response.iter_raw(1 << 20):
+                file.write(block)
+                if time.monotonic() - told >= REPORT_EVERY_S:
+                    told = time.monotonic()
+                    progress(f"{cut.stem}: {file.tell() / 2**20:,.0f} of {total / 2**20:,.0f} MiB")
+    validator_file.unlink()

@@ -1,0 +1,234 @@
+"""KV-cache arithmetic: how much memory the keys and values of so many tokens take, and how many fit.
+
+bytes = 2 × layers × KV heads × head size × tokens × bytes per element, layer by layer, so that sliding windows, layers
+without a cache, shared caches and heads of unequal size count as they are. KV heads, not attention heads: with grouped
+queries several attention heads share one.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from servebench.infrastructure import InfrastructureError
+from servebench.models import hf
+
+GIB = 2**30
+# Bytes per element: the size of a block over the elements in it.
+ELEMENT_BYTES: Mapping[str, Fraction] = {
+    "f32": Fraction(4),
+    "f16": Fraction(2),
+    "bf16": Fraction(2),
+    "fp8": Fraction(1),
+    "q8_0": Fraction(34, 32),
+    "q5_1": Fraction(24, 32),
+    "q5_0": Fraction(22, 32),
+    "q4_1": Fraction(20, 32),
+    "q4_0": Fraction(18, 32),
+    "iq4_nl": Fraction(18, 32),
+}
+# One layer in so many sees everything, the others a sliding window, where the GGUF names only the window.
+FULL_EVERY = {"gemma2": 2, "gemma3": 6, "gemma3n": 5, "gpt-oss": 2, "cohere2": 4}
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer's cache: elements per token in keys and values; `window` tokens at most, None for all."""
+
+    kv_heads: int
+    key_size: int
+    value_size: int
+    window: int | None = None
+
+
+@dataclass(frozen=True)
+class Cache:
+    """The layers of a model that keep keys and values, of `all_layers` in all. `notes` say what was not modelled."""
+
+    layers: tuple[Layer, ...]
+    all_layers: int
+    notes: tuple[str, ...] = ()
+
+    def exact(self, tokens: int, key_type: str = "f16", value_type: str = "f16") -> Fraction:
+        """Bytes of one stream of `tokens`, before rounding."""
+        key, value = _element_bytes(key_type), _element_bytes(value_type)
+        return sum(
+            (
+                layer.kv_heads
+                * (layer.key_size * key + layer.value_size * value)
+                * (min(tokens, layer.window) if layer.window else tokens)
+                for layer in self.layers
+            ),
+            Fraction(0),
+        )
+
+    def bytes(self, tokens: int, streams: int = 1, key_type: str = "f16", value_type: str = "f16") -> int:
+        """Bytes of `streams` streams of `tokens` each, rounded up."""
+        return math.ceil(streams * self.exact(tokens, key_type, value_type))
+
+    def tokens(self, size_bytes: Fraction | int, key_type: str = "f16", value_type: str = "f16") -> int:
+        """Largest number of tokens of streams within every window (or one long stream without) that fit, rounded down.
+
+        Windows are left out of account: they bound a stream, not a pool that many streams share.
+        """
+        per_token = self.exact(1, key_type, value_type)
+        return int(Fraction(size_bytes) // per_token)
+
+
+def _element_bytes(kind: str) -> Fraction:
+    try:
+        return ELEMENT_BYTES[kind.lower()]
+    except KeyError:
+        raise InfrastructureError(f"{kind!r} is not a cache type; use one of {', '.join(ELEMENT_BYTES)}") from None
+
+
+def from_gguf(metadata: Mapping[str, Any]) -> Cache:
+    """The cache of a GGUF by its metadata (llama.cpp's key names)."""
+    architecture = metadata["general.architecture"]
+
+    def key(name: str, default: Any = None) -> Any:
+        return metadata.get(f"{architecture}.{name}", default)
+
+    count = int(key("block_count"))
+    heads = key("attention.head_count")
+    kv_heads = _per_layer(key("attention.head_count_kv", heads), count)
+    size = int(key("embedding_length")) // max(_per_layer(heads, count))
+    key_size, value_size = int(key("attention.key_length", size)), int(key("attention.value_length", size))
+    notes = []
+    if rank := key("attention.kv_lora_rank"):  # latent attention: one compressed key, from which values are made too
+        kv_heads, key_size, value_size = [1] * count, int(rank) + int(key("rope.dimension_count", 0)), 0
+    window, pattern = key("attention.sliding_window"), key("attention.sliding_window_pattern")
+    if isinstance(pattern, list):
+        windowed = [bool(slides) for slides in pattern]
+    elif window and (every := pattern or FULL_EVERY.get(architecture)):
+        windowed = [(i + 1) % int(every) != 0 for i in range(count)]
+    else:
+        windowed = [False] * count
+        if window:
+            notes.append(f"a sliding window of {window} tokens is named but not which layers have it: counted as none")
+    keeps = [True] * count
+    if interval := key("full_attention_interval"):
+        keeps = [(i + 1) % int(interval) == 0 for i in range(count)]
+        notes.append("layers without attention keep a state of fixed size, which is not counted")
+    shared = int(key("attention.shared_kv_layers", 0))
+    layers = [
+        Layer(kv_heads[i], key_size, value_size, int(window) if windowed[i] else None)
+        for i in range(count - shared)
+        if keeps[i] and kv_heads[i]
+    ]
+    return Cache(tuple(layers), count, tuple(notes))
+
+
+def from_config(config: Mapping[str, Any]) -> Cache:
+    """The cache of a Hugging Face model by its config.json."""
+    text: Mapping[str, Any] = config.get("text_config", config)
+    count, heads = int(text["num_hidden_layers"]), int(text["num_attention_heads"])
+    kv_heads = int(text.get("num_key_value_heads") or heads)
+    size = int(text.get("head_dim") or text["hidden_size"] // heads)
+    key_size = value_size = size
+    notes = []
+    if rank := text.get("kv_lora_rank"):
+        kv_heads, key_size, value_size = 1, int(rank) + int(text["qk_rope_head_dim"]), 0
+    window = text.get("sliding_window") if text.get("use_sliding_window", True) else None
+    kinds: Sequence[str] | None = text.get("layer_types")
+    if kinds is None:
+        every = text.get("sliding_window_pattern")
+        sliding = {i for i in range(count) if window and (not every or (i + 1) % int(every))}
+        kinds = ["sliding_attention" if i in sliding else "full_attention" for i in range(count)]
+    if any(kind not in ("full_attention", "sliding_attention") for kind in kinds):
+        notes.append("layers without attention keep a state of fixed size, which is not counted")
+    shared = int(text.get("num_kv_shared_layers") or 0)
+    layers = [
+        Layer(kv_heads, key_size, value_size, int(window) if kind == "sliding_attention" and window else None)
+        for kind in list(kinds)[: count - shared]
+        if kind in ("full_attention", "sliding_attention")
+    ]
+    return Cache(tuple(layers), count, tuple(notes))
+
+
+def _per_layer(value: Any, count: int) -> list[int]:
+    return [int(v) for v in value] if isinstance(value, list) else [int(value)] * count
+
+
+def of(model: str) -> Cache:
+    """The cache of a GGUF file, a config.json (or the directory that holds one) or an `hf://owner/repository[@revision]`."""
+    if model.startswith("hf://"):
+        return from_config(json.loads(_config_of_repository(model).read_text(encoding="utf-8")))
+    path = Path(model).expanduser()
+    if path.is_dir():
+        path /= "config.json"
+    if not path.is_file():
+        raise InfrastructureError(f"{model}: no such file; give a GGUF, a config.json or hf://owner/repository")
+    with path.open("rb") as file:
+        is_gguf = file.read(4) == b"GGUF"
+    if is_gguf:
+        from servebench.models.facts import metadata
+
+        return from_gguf(metadata(path))
+    return from_config(json.loads(path.read_text(encoding="utf-8")))
+
+
+def _config_of_repository(model: str) -> Path:
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    source = hf.parse(model)
+    try:
+        return Path(
+            hf_hub_download(
+                source.repository, "config.json", revision=source.revision, token=os.environ.get("HF_TOKEN") or False
+            )
+        )
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        raise InfrastructureError(f"{model}: {error}") from error
+
+
+def report(
+    model: str,
+    *,
+    tokens: int | None = None,
+    streams: int = 1,
+    gib: str | None = None,
+    key_type: str = "f16",
+    value_type: str = "f16",
+) -> dict[str, Any]:
+    """What `servebench kv-cache` prints: the memory of `streams` × `tokens`, or the tokens that fit into `gib`.
+
+    `gib` is taken as written: "18.64" stands for anything that rounds to it, so the answer is a range around the
+    number of tokens at exactly that size, and says so.
+    """
+    cache = of(model)
+    layers = cache.layers
+    answer: dict[str, Any] = {
+        "model": model,
+        "layers": cache.all_layers,
+        "layers_with_cache": len(layers),
+        "layers_with_window": sum(layer.window is not None for layer in layers),
+        "key_type": key_type,
+        "value_type": value_type,
+        "bytes_per_token": float(cache.exact(1, key_type, value_type)),
+        "notes": list(cache.notes),
+    }
+    if (tokens is None) == (gib is None):
+        raise InfrastructureError("give either tokens (and streams) or gib")
+    if tokens is not None:
+        size_bytes = cache.bytes(tokens, streams, key_type, value_type)
+        return {**answer, "tokens": tokens, "streams": streams, "bytes": size_bytes, "gib": size_bytes / GIB}
+    assert gib is not None
+    exact, half = Fraction(gib), Fraction(1, 2 * 10 ** len(gib.partition(".")[2]))
+    low, middle, high = (cache.tokens(g * GIB, key_type, value_type) for g in (exact - half, exact, exact + half))
+    return {
+        **answer,
+        "gib": float(exact),
+        "tokens": middle,
+        "tokens_min": low + 1 if low * cache.exact(1, key_type, value_type) < (exact - half) * GIB else low,
+        "tokens_max": high,
+        "rounding": f"rounded down to whole tokens at exactly {gib} GiB; as a rounded figure it stands for "
+        f"{float(exact - half):g} to {float(exact + half):g} GiB",
+    }

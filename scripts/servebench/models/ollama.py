@@ -1,0 +1,140 @@
+"""`ollama://[host/][namespace/]model:tag[@sha256:digest]`: a registry's model, laid out as Ollama's own store.
+
+The store (OLLAMA_MODELS) is `manifests/<host>/<namespace>/<model>/<tag>` and `blobs/sha256-<hex>`. Because it is
+Ollama's layout, `ollama serve` finds the model there and llama-server can be given the very same weights: the blob.
+Tags are mutable; the manifest's digest pins what the tag meant.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from servebench.infrastructure import InfrastructureError
+from servebench.models import https
+
+REGISTRY = "registry.ollama.ai"  # the default host in Ollama's names
+MANIFEST_TYPE = "application/vnd.docker.distribution.manifest.v2+json"
+MODEL_LAYER = "application/vnd.ollama.image.model"
+SOURCE = re.compile(
+    r"ollama://(?:(?:(?P<host>[^/@]+)/)?(?P<namespace>[^/:@]+)/)?(?P<model>[^/:@]+)(?::(?P<tag>[^/:@]+))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?"
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """The parts of an `ollama://` source, Ollama's defaults filled in."""
+
+    host: str
+    namespace: str
+    model: str
+    tag: str
+    digest: str | None
+
+    @property
+    def manifest(self) -> Path:
+        """Place of the manifest in a store."""
+        return Path("manifests") / self.host / self.namespace / self.model / self.tag
+
+    @property
+    def name(self) -> str:
+        """What Ollama calls it."""
+        short = f"{self.model}:{self.tag}"
+        if self.host != REGISTRY:
+            return f"{self.host}/{self.namespace}/{short}"
+        return short if self.namespace == "library" else f"{self.namespace}/{short}"
+
+
+def parse(source: str) -> Source:
+    """Take an `ollama://` source apart; raises `InfrastructureError`."""
+    match = SOURCE.fullmatch(source)
+    if match is None:
+        raise InfrastructureError(
+            f"{source}: is not of the form ollama://model:tag or ollama://model:tag@sha256:digest"
+        )
+    part = match.groupdict()
+    return Source(
+        part["host"] or REGISTRY, part["namespace"] or "library", part["model"], part["tag"] or "latest", part["digest"]
+    )
+
+
+def find(source: str, store: Path) -> Path | None:
+    """The blob with the model's weights in `store`; None when the store lacks the model or a part of it.
+
+    Raises `InfrastructureError` when the tag in the store is not what `@sha256:` pins, or the model has split weights.
+    """
+    wanted = parse(source)
+    file = store / wanted.manifest
+    if not file.is_file():
+        return None
+    raw = file.read_bytes()
+    _check_digest(source, wanted, raw)
+    manifest = json.loads(raw)
+    if not all(blob_path(store, part["digest"]).is_file() for part in parts(manifest)):
+        return None
+    weights = [layer["digest"] for layer in manifest["layers"] if layer["mediaType"] == MODEL_LAYER]
+    if len(weights) != 1:
+        raise InfrastructureError(f"{source}: has {len(weights)} weight files; only models in one file are supported")
+    return blob_path(store, weights[0])
+
+
+def blob_path(store: Path, digest: str) -> Path:
+    """Where a store keeps the blob `sha256:<hex>`."""
+    return store / "blobs" / digest.replace(":", "-")
+
+
+def parts(manifest: dict[str, Any]) -> list[dict[str, Any]]:
+    """All blobs a manifest names: the configuration and the layers."""
+    return [manifest["config"], *manifest["layers"]]
+
+
+def fetch(source: str, store: Path, progress: Callable[[str], None]) -> Path:
+    """Download manifest and blobs into `store` (resumable, each checked against its digest) and return the weights."""
+    wanted = parse(source)
+    # A registry on this machine (a test, a mirror's tunnel) speaks plain HTTP.
+    scheme = "http" if wanted.host.partition(":")[0] in ("127.0.0.1", "localhost") else "https"
+    base = f"{scheme}://{wanted.host}/v2/{wanted.namespace}/{wanted.model}"
+    try:
+        answer = httpx.get(
+            f"{base}/manifests/{wanted.tag}", headers={"Accept": MANIFEST_TYPE}, timeout=30, follow_redirects=True
+        )
+        answer.raise_for_status()
+    except httpx.HTTPError as error:
+        raise InfrastructureError(f"{source}: {error}") from error
+    _check_digest(source, wanted, answer.content)
+    (store / "blobs").mkdir(parents=True, exist_ok=True)
+    for part in parts(answer.json()):
+        blob = blob_path(store, part["digest"])
+        if not blob.is_file():
+            cut = blob.with_name(f"{blob.name}-partial.d")
+            cut.mkdir(exist_ok=True)
+            got = https.fetch(f"{base}/blobs/{part['digest']}", cut, progress)
+            with got.open("rb") as file:
+                found = hashlib.file_digest(file, "sha256").hexdigest()
+            if f"sha256:{found}" != part["digest"]:
+                got.unlink()
+                raise InfrastructureError(f"{source}: a blob has sha256 {found}, expected {part['digest']}")
+            got.rename(blob)
+            cut.rmdir()
+    place = store / wanted.manifest
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.with_name(f".{place.name}.partial").write_bytes(answer.content)
+    place.with_name(f".{place.name}.partial").rename(place)
+    found_blob = find(source, store)
+    assert found_blob is not None
+    return found_blob
+
+
+def _check_digest(source: str, wanted: Source, manifest: bytes) -> None:
+    found = f"sha256:{hashlib.sha256(manifest).hexdigest()}"
+    if wanted.digest and found != wanted.digest:
+        raise InfrastructureError(
+            f"{source}: {wanted.name} now has manifest {found}; the tag was moved: pin the new digest if it is wanted"
+        )
