@@ -1,1 +1,10 @@
-"""The evaluations of Japanese answers: JCommonsenseQA, MGSM, proofreading."""
+"""The evaluations of Japanese answers. A new one is one file and one line here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from servebench.tasks import jcommonsenseqa, mgsm, proofreading
+from servebench.tasks.task import Task
+
+TASKS: Mapping[str, Task] = {task.name: task for task in (jcommonsenseqa.TASK, mgsm.TASK, proofreading.TASK)}

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from servebench.tasks.task import DataError, json_lines, require
+from servebench.tasks.edits import CharacterEdit, character_edits, distance
+from servebench.tasks.task import DataError, Extraction, Question, Task, json_lines, require, unique
+
+PROMPT = """\
+次の文に、誤字、脱字、変換の誤り、助詞の誤りなどがあれば、その箇所だけを直してください。
+誤りがなければ、入力された文をそのまま返してください。
+出力は訂正後の文だけにし、説明や引用符を付けないでください。
+
+{sentence}"""
 
 # How many sentences of each kind the full set has. The proportions follow the error kinds of Japanese
 # Wikipedia revisions (JWTD v2); the names are ours.
@@ -76,3 +87,141 @@ def read_sentences(path: Path) -> list[Sentence]:
             )
         )
     return sentences
+
+
+def load(path: Path) -> list[Question]:
+    """The sentences as questions: text is what is to be proofread, gold the reference."""
+    return unique(
+        [
+            Question(
+                question_id=sentence.id,
+                text=sentence.text,
+                gold=sentence.reference,
+                accepted=sentence.accepted,
+                category=sentence.category,
+            )
+            for sentence in read_sentences(path)
+        ],
+        path,
+    )
+
+
+def prompt(question: Question) -> str:
+    return PROMPT.format(sentence=question.text)
+
+
+def is_clean(question: Question) -> bool:
+    return question.category in CLEAN_CATEGORIES
+
+
+def _normalised(answer: str) -> str:
+    """CRLF to LF, NFC, outer white space (U+3000 included) and byte order marks off; nothing else.
+
+    Not NFKC: it would let a sentence whose full-width signs were rewritten pass as untouched.
+    """
+    return re.sub(r"^[\s\ufeff]+|[\s\ufeff]+$", "", unicodedata.normalize("NFC", answer.replace("\r\n", "\n")))
+
+
+def extract(answer: str, question: Question) -> Extraction:
+    """The corrected sentence (rule `sentence`): the whole reply, normalised. None when it has several lines,
+    or when more than half of its characters differ from what was asked about: an explanation, no correction.
+    """
+    reply = _normalised(answer)
+    if "\n" in reply or not reply:
+        return Extraction()
+    if 2 * distance(character_edits(question.text, reply)) > max(len(reply), len(question.text)):
+        return Extraction()
+    return Extraction(reply, "sentence")
+
+
+def is_correct(extracted: str, question: Question) -> bool:
+    """Exactly the reference or an accepted alternative, character by character."""
+    return any(extracted == unicodedata.normalize("NFC", right) for right in (question.gold, *question.accepted))
+
+
+_LABEL = re.compile(r"(?:修正|訂正|校正)(?:後|文|後の文)?\s*:\s*")
+_QUOTES = (("「", "」"), ("『", "』"), ('"', '"'), ("`", "`"), ("“", "”"))
+
+
+def lenient(answer: str, question: Question) -> tuple[bool, bool]:
+    """(right, format violated) when form is forgiven: first line only, NFKC, and without a label or one outer
+    pair of quotation marks that the input had not. Violated: one of these had to be taken off, or there were
+    further lines."""
+    lines = _normalised(answer).split("\n")
+    reply, source = unicodedata.normalize("NFKC", lines[0]).strip(), unicodedata.normalize("NFKC", question.text)
+    bare = reply
+    if (label := _LABEL.match(bare)) and not _LABEL.match(source):
+        bare = bare[label.end() :]
+    for opening, closing in _QUOTES:
+        if len(bare) > 1 and bare[0] == opening and bare[-1] == closing and source[:1] != opening:
+            bare = bare[1:-1]
+            break
+    right = (unicodedata.normalize("NFKC", text) for text in (question.gold, *question.accepted))
+    return bare in right, bare != reply or len(lines) > 1
+
+
+Split = Literal["exact", "fixed_with_extra_edits", "unchanged", "other_edit", "unparsable"]
+SPLITS: tuple[Split, ...] = ("exact", "fixed_with_extra_edits", "unchanged", "other_edit", "unparsable")
+
+
+@dataclass(frozen=True, slots=True)
+class EditCounts:
+    """Character edits of one reply: made by it, wanted by the nearest right answer, and both."""
+
+    made: int
+    wanted: int
+    shared: int
+
+
+def f_beta(counts: EditCounts, beta: float = 0.5) -> tuple[float | None, float | None, float | None]:
+    """(precision, recall, F) of character edits; None where the denominator is 0. beta 0.5 weighs precision
+    twice as much as recall, as grammar correction usually does."""
+    precision = counts.shared / counts.made if counts.made else None
+    recall = counts.shared / counts.wanted if counts.wanted else None
+    weighted = counts.made + beta**2 * counts.wanted
+    return precision, recall, (1 + beta**2) * counts.shared / weighted if weighted else None
+
+
+def _wanted(made: set[CharacterEdit], question: Question) -> set[CharacterEdit]:
+    """Edits to that right answer which shares most with the edits made; the reference when equal."""
+    rights = [set(character_edits(question.text, right)) for right in (question.gold, *question.accepted)]
+    return max(rights, key=lambda edits: len(edits & made) - len(edits - made))
+
+
+def compare(extracted: str | None, question: Question) -> tuple[Split, EditCounts | None]:
+    """Which of five things the reply did, and its character edits (None when there is no sentence).
+
+    `exact`; `fixed_with_extra_edits`: every wanted edit and more; `unchanged`: the input as it was (in an
+    erroneous sentence: missed); `other_edit`; `unparsable`. A clean sentence left alone is `exact`.
+    """
+    if extracted is None:
+        return "unparsable", None
+    made = set(character_edits(question.text, extracted))
+    wanted = _wanted(made, question)
+    counts = EditCounts(len(made), len(wanted), len(made & wanted))
+    if is_correct(extracted, question):
+        return "exact", counts
+    if not made:
+        return "unchanged", counts
+    return "fixed_with_extra_edits" if wanted and wanted <= made else "other_edit", counts
+
+
+def touches_form_only(extracted: str, question: Question) -> bool:
+    """Whether what was rewritten is only punctuation, spaces or the width of characters."""
+
+    def letters(text: str) -> str:
+        return "".join(c for c in unicodedata.normalize("NFKC", text) if unicodedata.category(c)[0] not in "PSZ")
+
+    return extracted != question.text and letters(extracted) == letters(question.text)
+
+
+TASK = Task(
+    name="proofreading",
+    load=load,
+    prompt=prompt,
+    extract=extract,
+    is_correct=is_correct,
+    strict_rules=frozenset({"sentence"}),
+    max_tokens=256,
+    source=None,
+)

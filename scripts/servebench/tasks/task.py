@@ -66,12 +66,22 @@ class Extraction:
 
 
 @dataclass(frozen=True, slots=True)
+class Source:
+    """Where a task's published data is fetched from; the bytes are pinned, the licence is the publisher's."""
+
+    url: str
+    sha256: str
+    licence: str
+
+
+@dataclass(frozen=True, slots=True)
 class Task:
     """One evaluation. Each task's file ends with one of these; the table of names is in `servebench.tasks`.
 
     load: data file -> questions in file order. prompt: the one user turn. extract: (answer text without
     reasoning, question) -> Extraction. is_correct: (extracted, question) -> bool. strict_rules: rules that
-    mean the requested format was kept. max_tokens: limit to ask for, output tokens.
+    mean the requested format was kept. max_tokens: limit to ask for, output tokens. source: None when the
+    data is our own and lies in `config/tasks/`.
     """
 
     name: str
@@ -81,6 +91,7 @@ class Task:
     is_correct: Callable[[str, Question], bool]
     strict_rules: frozenset[str]
     max_tokens: int
+    source: Source | None
 
 
 def require(record: dict[str, Any], key: str, kind: type, path: Path, line: int) -> Any:
@@ -93,17 +104,22 @@ def require(record: dict[str, Any], key: str, kind: type, path: Path, line: int)
     return value
 
 
-def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line number from 1, object) of a JSON Lines file in UTF-8; blank lines are passed over."""
+def text_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """(line number from 1, line) of a UTF-8 text file; blank lines are passed over."""
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
+        text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        raise DataError(path, None, "file", "does not exist; give the path of a JSON Lines file") from None
+        raise DataError(path, None, "file", "does not exist; check the path") from None
     except UnicodeDecodeError as error:
         raise DataError(path, None, "file", f"is not UTF-8 ({error}); save it as UTF-8") from None
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
+    for number, line in enumerate(text.split("\n"), 1):  # splitlines would break replies at U+2028
+        if line.strip():
+            yield number, line.removesuffix("\r")
+
+
+def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line number from 1, object) of a JSON Lines file in UTF-8; blank lines are passed over."""
+    for number, line in text_lines(path):
         try:
             record = json.loads(line)
         except json.JSONDecodeError as error:

@@ -1,0 +1,206 @@
+"""Comparing right and wrong answers to the same questions. Pure functions over counts and arrays.
+
+Throughout, `more` and `less` are the two kinds of discordant questions of a pair: those that only the one and
+only the other side got right. Differences are shares (0.036 is 3.6 points), `alpha` is two-sided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import bisect, brentq
+from scipy.stats import binom, binomtest, chisquare, norm
+from statsmodels.stats.contingency_tables import cochrans_q as _cochrans_q
+from statsmodels.stats.multitest import multipletests
+
+ALPHA = 0.05
+POWER = 0.8
+
+
+def sign_test(more: int, less: int) -> float:
+    """Exact two-sided sign test on the discordant pairs, p; 1 when there are none. The same as the exact
+    McNemar test."""
+    return float(binomtest(more, more + less, 0.5).pvalue) if more + less else 1.0
+
+
+def sign_test_mid_p(more: int, less: int) -> float:
+    """Sign test counting what was observed by half, p (Fagerland, Lydersen and Laake 2013): the exact test
+    is too careful, this one keeps its level in practice."""
+    pairs = more + less
+    tail = binom.cdf(min(more, less), pairs, 0.5) - binom.pmf(min(more, less), pairs, 0.5) / 2
+    return float(min(1.0, 2 * tail)) if pairs else 1.0
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm-adjusted p-values, in the given order."""
+    if not p_values:
+        return []
+    return [float(p) for p in multipletests(p_values, method="holm")[1]]
+
+
+def can_be_significant(pairs: Sequence[int], p_values: Sequence[float], alpha: float = ALPHA) -> list[bool]:
+    """For each comparison of a family: could any split of its discordant pairs have been significant after
+    Holm, the others being as they are? With four comparisons and nothing else significant, 8 pairs are needed.
+    """
+    return [holm([*p_values[:i], sign_test(n, 0), *p_values[i + 1 :]])[i] <= alpha for i, n in enumerate(pairs)]
+
+
+def tango_score(more: int, less: int, n: int, difference: float) -> float:
+    """Score statistic for "the difference of the two shares is `difference`", standard normal under it.
+
+    Tango 1998, Statistics in Medicine 17:891; the nuisance share is its maximum-likelihood value under that
+    hypothesis, the root of a quadratic. At difference 0 it is McNemar's statistic. 0 where both the deviation
+    and its variance are 0.
+    """
+    a = 2 * n
+    b = -more - less + (2 * n - more + less) * difference
+    c = -less * difference * (1 - difference)
+    share = (sqrt(max(0.0, b * b - 4 * a * c)) - b) / (2 * a)
+    variance = n * (2 * share + difference * (1 - difference))
+    deviation = more - less - n * difference
+    if variance <= 0:
+        return float(np.copysign(np.inf, deviation)) if deviation else 0.0
+    return deviation / sqrt(variance)
+
+
+def tango_interval(more: int, less: int, n: int, alpha: float = ALPHA) -> tuple[float, float]:
+    """Score interval for (more − less) ÷ n, of confidence 1 − alpha: the differences not rejected by
+    `tango_score`. n: questions, > 0."""
+    if n <= 0 or more + less > n:
+        raise ValueError(f"{more} + {less} discordant of {n} questions; there must be questions, and enough")
+    z, estimate = float(norm.isf(alpha / 2)), (more - less) / n
+
+    def bound(end: float, target: float) -> float:
+        if abs(tango_score(more, less, n, end)) <= z or estimate == end:
+            return end
+        return float(brentq(lambda d: tango_score(more, less, n, d) - target, estimate, end, xtol=1e-12))
+
+    return bound(-1.0, z), bound(1.0, -z)
+
+
+def is_equivalent(more: int, less: int, n: int, margin: float, alpha: float = ALPHA) -> bool:
+    """Two one-sided tests: the 1 − 2·alpha Tango interval lies within ±margin."""
+    low, high = tango_interval(more, less, n, 2 * alpha)
+    return -margin < low and high < margin
+
+
+def sign_flip_test(differences: NDArray[np.int64]) -> float:
+    """Exact two-sided permutation test, p: each question's difference keeps its size and may change its sign.
+
+    differences: per question, right answers of the one side minus right answers of the other, summed over
+    the repeats (so −2 … 2 for two): the same test as on the means, in whole numbers. The distribution of the
+    sum is computed in full, not sampled. With one repeat it is the sign test.
+    """
+    sizes = np.abs(differences[differences != 0])
+    if not sizes.size:
+        return 1.0
+    distribution = np.ones(1)
+    for size in sizes:  # index k stands for the sum k − Σ sizes so far
+        step = np.zeros(2 * size + 1)
+        step[0] = step[-1] = 0.5
+        distribution = np.convolve(distribution, step)
+    sums = np.arange(distribution.size) - sizes.sum()
+    return float(min(1.0, distribution[np.abs(sums) >= abs(int(differences.sum()))].sum()))
+
+
+@lru_cache(maxsize=4096)
+def _least_rejected(pairs: int, alpha: float, mid_p: bool) -> int | None:
+    """The smallest number on the larger side that is significant among so many discordant pairs."""
+    test = sign_test_mid_p if mid_p else sign_test
+    low, high = (pairs + 1) // 2, pairs
+    if not pairs or test(pairs, 0) > alpha:
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if test(middle, pairs - middle) <= alpha else (middle + 1, high)
+    return low
+
+
+def power(n: int, discordant: float, difference: float, alpha: float = ALPHA, *, mid_p: bool = False) -> float:
+    """Probability that the sign test finds a true difference, given n questions and the share of them on
+    which the two sides differ (|difference| ≤ discordant)."""
+    counts = np.arange(n + 1)
+    weights = binom.pmf(counts, n, discordant)
+    likely = counts[weights > 1e-12]
+    share = (discordant + difference) / (2 * discordant)
+    total = 0.0
+    for pairs in likely:
+        if (least := _least_rejected(int(pairs), alpha, mid_p)) is not None:
+            tails = binom.sf(least - 1, pairs, share) + binom.cdf(pairs - least, pairs, share)
+            total += float(weights[pairs] * tails)
+    return total
+
+
+def minimum_detectable(
+    n: int, discordant: float, alpha: float = ALPHA, *, target: float = POWER, mid_p: bool = False
+) -> float | None:
+    """The smallest true difference that the sign test finds with probability `target`; None when even the
+    largest possible one (all discordant questions to one side) would be missed more often."""
+    if not discordant or power(n, discordant, discordant, alpha, mid_p=mid_p) < target:
+        return None
+    if power(n, discordant, 0.0, alpha, mid_p=mid_p) >= target:
+        return 0.0
+    return float(bisect(lambda d: power(n, discordant, d, alpha, mid_p=mid_p) - target, 0.0, discordant, xtol=1e-6))
+
+
+def interval_half_width(n: int, discordant: float, alpha: float = ALPHA) -> float:
+    """Half the width to expect of the interval of a difference near 0 (large n)."""
+    return float(norm.isf(alpha / 2) * sqrt(discordant / n))
+
+
+def provable_margin(n: int, discordant: float, alpha: float = ALPHA, target: float = POWER) -> float:
+    """The narrowest margin within which `is_equivalent` shows a true difference of 0 with probability
+    `target` (large n)."""
+    return float((norm.isf(alpha) + norm.isf((1 - target) / 2)) * sqrt(discordant / n))
+
+
+def share_interval(count: int, n: int, alpha: float = ALPHA) -> tuple[float, float]:
+    """Clopper–Pearson interval of count ÷ n, n > 0."""
+    interval = binomtest(count, n).proportion_ci(1 - alpha, method="exact")
+    return float(interval.low), float(interval.high)
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """A statistic with its degrees of freedom and p."""
+
+    statistic: float
+    df: int
+    p: float
+
+
+def cochrans_q(correct: NDArray[np.bool_]) -> Test | None:
+    """Cochran's Q: do the targets' shares of right answers differ at all? correct: questions × targets.
+    None when no question separates two targets."""
+    if correct.shape[1] < 2 or not (correct != correct[:, :1]).any():
+        return None
+    result = _cochrans_q(correct.astype(np.int64), return_object=True)
+    return Test(float(result.statistic), int(result.df), float(result.pvalue))
+
+
+def position_test(predicted: Sequence[int], gold: Sequence[int]) -> Test | None:
+    """Chi-square of how often each answer position was chosen against how often it is right.
+
+    predicted, gold: counts by position; gold is scaled to the number of answers read. Positions that are
+    never right must not occur in gold. None when no answer was read.
+    """
+    if not sum(predicted):
+        return None
+    observed, expected = np.asarray(predicted, float), np.asarray(gold, float)
+    result = chisquare(observed, expected * observed.sum() / expected.sum())
+    return Test(float(result.statistic), len(observed) - 1, float(result.pvalue))
+
+
+def first_difference(one: str, other: str) -> int | None:
+    """Number of characters that two texts have in common before they part; None when they are equal."""
+    if one == other:
+        return None
+    for place, (left, right) in enumerate(zip(one, other, strict=False)):
+        if left != right:
+            return place
+    return min(len(one), len(other))

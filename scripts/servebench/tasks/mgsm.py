@@ -1,0 +1,163 @@
+"""MGSM, Japanese: school problems in words, zero-shot, reasoning written out, the last line is the answer.
+
+Data: google-research/url-nlp, CC BY 4.0: problem, tab, answer; no header, no quoting. A question's id is its
+row, from 1. Four rows lost a number in translation, so that their published answer does not follow from the
+text: all are scored as published, and beside it without those four.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from decimal import Decimal
+from pathlib import Path
+
+from servebench.tasks.task import DataError, Extraction, Question, Source, Task, text_lines, unique
+
+PROMPT = """\
+次の文章題を解いてください。まず考え方と計算を順に書き、最後の行に「答え: 」に続けて答えの数を書いてください。\
+最後の行の数のあとには、単位も説明も付けないでください。
+
+{question}"""
+
+# Row and published answer: rows of another file that happen to have these numbers are not meant.
+DAMAGED = {"78": "100", "140": "70", "172": "1210", "250": "5,600"}
+
+
+def load(path: Path) -> list[Question]:
+    """Problems in file order; gold as published ("2,125" keeps its comma)."""
+    questions = []
+    for row, line in text_lines(path):
+        text, tab, gold = line.partition("\t")
+        if not tab or "\t" in gold:
+            raise DataError(path, row, "line", f"has {line.count(chr(9))} tabs; problem, one tab, answer")
+        if not re.fullmatch(_NUMBER, gold, re.ASCII):
+            raise DataError(path, row, "answer", f"{gold!r} is not a number; write it in digits")
+        questions.append(Question(question_id=str(row), text=text, gold=gold))
+    return unique(questions, path)
+
+
+def prompt(question: Question) -> str:
+    return PROMPT.format(question=question.text)
+
+
+def is_damaged(question: Question) -> bool:
+    """Whether this is one of the four published items whose answer cannot be derived."""
+    return DAMAGED.get(question.question_id) == question.gold
+
+
+_NUMBER = r"(?:\d+(?:,\d{3}(?!\d))*(?:\.\d+)?|\.\d+)"
+_MYRIADS = r"(?:\s?[百千]?[万億]|[百千])"
+_AMOUNT = re.compile(rf"((?<![\dA-Za-z)])-\s?)?[$¥€£]?\s?({_NUMBER}(?:{_MYRIADS}(?:{_NUMBER})?)*)", re.ASCII)
+_PART = re.compile(rf"({_NUMBER})\s?([百千万億]*)", re.ASCII)
+_KANJI = re.compile(r"[\s*「約]*([〇零一二三四五六七八九十百千万億]+)")
+_MARK = re.compile(r"答え[\s*_」】}]*[:は]")
+_BRACKETS = re.compile(r"\([^()]*\)")
+
+_UNITS = {"十": 10, "百": 100, "千": 1000}
+_POWERS = {"万": 10**4, "億": 10**8}
+_KANJI_DIGITS = {character: digit for digit, character in enumerate("〇一二三四五六七八九")} | {"零": 0}
+
+
+def _folded(text: str) -> str:
+    """NFKC; every dash before a digit is a minus sign; LaTeX's thin spaces, guarded commas and bold go."""
+    text = unicodedata.normalize("NFKC", text)
+    text = text.replace("{,}", ",").replace("\\,", "").replace("\\!", "").replace("\\$", "$").replace("**", "")
+    text = re.sub(r"[\u2012\u2013\u2014\u2212](?=\s?[$¥€£]?\s?[.\d])", "-", text)
+    return re.sub(r"マイナス(?=\s?[.\d])", "-", text)
+
+
+def _amount(match: re.Match[str]) -> Decimal:
+    """The value of an _AMOUNT: 7万5千 is 75000, 1億2,000万 is 120000000, -$5 is -5."""
+    total = section = Decimal(0)
+    for number, units in _PART.findall(match[2]):
+        value = Decimal(number.replace(",", ""))
+        for unit in units:
+            if unit in _POWERS:
+                total += (section + value) * _POWERS[unit]
+                section = value = Decimal(0)
+            else:
+                value *= _UNITS[unit]
+        section += value
+    return -(total + section) if match[1] else total + section
+
+
+def _kanji_amount(numeral: str) -> Decimal:
+    """十八 is 18, 七万 70000, 二〇 20."""
+    total = section = digits = 0
+    for character in numeral:
+        if character in _POWERS:
+            total += (section + digits or 1) * _POWERS[character]
+            section = digits = 0
+        elif character in _UNITS:
+            section += (digits or 1) * _UNITS[character]
+            digits = 0
+        else:
+            digits = 10 * digits + _KANJI_DIGITS[character]
+    return Decimal(total + section + digits)
+
+
+def _first_amount(text: str) -> Decimal | None:
+    """The first number after the last `=`; what stands in brackets is passed over unless all stands there."""
+    for candidate in (_BRACKETS.sub(" ", text), text):
+        result = candidate.rpartition("=")[2]
+        if match := _AMOUNT.search(result):
+            return _amount(match)
+        if match := _KANJI.match(result):
+            return _kanji_amount(match[1])
+    return None
+
+
+def _last_boxed(text: str) -> str | None:
+    """Contents of the last complete `\\boxed{…}`, braces balanced."""
+    for start in reversed([match.end() for match in re.finditer(r"\\boxed\s*\{", text)]):
+        depth = 1
+        for position in range(start, len(text)):
+            depth += {"{": 1, "}": -1}.get(text[position], 0)
+            if depth == 0:
+                return text[start:position]
+    return None
+
+
+def _canonical(value: Decimal) -> str:
+    text = format(value, "f")
+    text = text.rstrip("0").rstrip(".") if "." in text else text
+    return "0" if text == "-0" else text
+
+
+def extract(answer: str, question: Question) -> Extraction:
+    """The number answered, as plain digits ("18", "-5", "2.5"). Rules, in order:
+
+    `answer-line` the last line with 「答え:」 or 「答えは」: the first number after it (units follow a number,
+    workings stand before `=` or in brackets); `boxed` the last `\\boxed{…}`; `last-number` the last number
+    of the reply. Only the first is the format asked for; the others are marked by their names.
+    """
+    text = _folded(answer)
+    marked = [match for line in text.splitlines() if (match := _MARK.search(line))]
+    if marked and (value := _first_amount(marked[-1].string[marked[-1].end() :])) is not None:
+        return Extraction(_canonical(value), "answer-line")
+    if (boxed := _last_boxed(text)) is not None and (value := _first_amount(boxed)) is not None:
+        return Extraction(_canonical(value), "boxed")
+    if amounts := list(_AMOUNT.finditer(text)):
+        return Extraction(_canonical(_amount(amounts[-1])), "last-number")
+    return Extraction()
+
+
+def is_correct(extracted: str, question: Question) -> bool:
+    return Decimal(extracted) == Decimal(question.gold.replace(",", ""))
+
+
+TASK = Task(
+    name="mgsm",
+    load=load,
+    prompt=prompt,
+    extract=extract,
+    is_correct=is_correct,
+    strict_rules=frozenset({"answer-line"}),
+    max_tokens=2048,
+    source=Source(
+        url="https://raw.githubusercontent.com/google-research/url-nlp/4b1e7a43efb517abadd16041e8b47f3be975c76e/mgsm/mgsm_ja.tsv",
+        sha256="59a2b50debe77981fd784cb3b2bef1505e3abf2a37116dc9d7a366ab029b4637",
+        licence="CC BY 4.0",
+    ),
+)
