@@ -15,6 +15,7 @@ import jsonschema
 import msgspec
 import yaml
 
+from servebench.faults import Fault
 from servebench.plan import Engine, Line, Model, Plan, Runtime, Setting
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,7 +29,7 @@ WORKLOAD_DEFAULTS: Mapping[str, Any] = {
 }
 
 
-class ConfigError(ValueError):
+class ConfigError(Fault):
     """A configuration that cannot be run. Its text has one line per fault: file: key: value: remedy."""
 
 
@@ -55,7 +56,7 @@ def load(config: Mapping[str, Any], files: Sequence[str | Path]) -> Plan:
     for name, entry in config["settings"].items():
         run = entry.get("run", next(iter(runs)))
         workload = {**WORKLOAD_DEFAULTS, **config["workload"], **(runs[run].get("workload") or {})}
-        workload["prompts_sha256"] = prompts_digest(workload["prompts"])
+        processes = workload.pop("processes", None)
         settings[name] = msgspec.convert(
             {
                 **entry,
@@ -65,6 +66,8 @@ def load(config: Mapping[str, Any], files: Sequence[str | Path]) -> Plan:
                 "model": models[entry["model"]],
                 "users": sorted(entry["users"]),
                 "workload": workload,
+                "prompts_sha256": prompts_digest(workload["prompts"]),
+                "processes": processes,
             },
             Setting,
         )

@@ -16,11 +16,11 @@ import msgspec
 from servebench.load import PROTOCOL
 
 
-class Struct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Base of the plan's records: immutable, built from and turned into plain JSON values."""
 
 
-class Line(Struct):
+class Line(Struct, kw_only=True):
     """The objective a number of users must meet in a round (experiment.md, "the line")."""
 
     ttft_p95_s: float = 2.0
@@ -28,7 +28,19 @@ class Line(Struct):
     min_targets: int = 20
 
 
-class Model(Struct):
+class ForeignUse(Struct, kw_only=True):
+    """When others used the device: at least `samples` telemetry samples in which they took `share` of it or more.
+
+    `action` "discard": the measurement is discarded on record and measured again, at most three times; "mark": it is
+    kept and marked as not valid.
+    """
+
+    share: float = 0.05
+    samples: int = 2
+    action: str = "discard"
+
+
+class Model(Struct, kw_only=True):
     """One model file or snapshot. Identified by `sha256`, or by the revision or digest inside `source`."""
 
     key: str
@@ -41,7 +53,7 @@ class Model(Struct):
     note: str | dict[str, str] | None = None
 
 
-class Engine(Struct):
+class Engine(Struct, kw_only=True):
     """One engine build: its kind (a module of servebench.engines), how it is run, and what pins its version."""
 
     key: str
@@ -56,7 +68,7 @@ class Engine(Struct):
     pin: str | None = None  # sha256 of the environment's lock file, or the image digest
 
 
-class Setting(Struct):
+class Setting(Struct, kw_only=True):
     """One engine + one model file + one set of launch arguments, and the numbers of users it is measured with."""
 
     name: str
@@ -69,11 +81,13 @@ class Setting(Struct):
     env: dict[str, str] = {}
     request: dict[str, Any] = {}  # merged into every request body
     users: tuple[int, ...]
-    workload: dict[str, Any]
+    workload: dict[str, Any]  # as load.workload.Workload takes it
+    prompts_sha256: str  # over the prompt set's files
+    processes: int | None = None  # load processes; None: the load generator's rule
     note: str | dict[str, str] | None = None
 
 
-class Runtime(Struct):
+class Runtime(Struct, kw_only=True):
     """How things are run, never what is measured; changing it measures nothing again."""
 
     ready_timeout_s: float = 600.0
@@ -82,10 +96,11 @@ class Runtime(Struct):
     cache: str | None = None
     device: str | None = None
     mirror: str | None = None
-    beyond_calibration: str = "refuse"
+    beyond_calibration: str = "refuse"  # or "mark"
+    foreign_use: ForeignUse = ForeignUse()
 
 
-class Session(Struct):
+class Session(Struct, kw_only=True):
     """One (run, setting, round): the engine is started once and every number of users measured in ascending order."""
 
     experiment: str
@@ -94,7 +109,7 @@ class Session(Struct):
     setting: Setting
 
 
-class Plan(Struct):
+class Plan(Struct, kw_only=True):
     """A whole experiment."""
 
     experiment: str
@@ -105,8 +120,8 @@ class Plan(Struct):
     engines: dict[str, Engine]
     settings: dict[str, Setting]
     runs: dict[str, dict[str, Any]]
-    charts: dict[str, Any]
-    runtime: Runtime
+    charts: dict[str, Any] = {}
+    runtime: Runtime = Runtime()
 
     def sessions(self) -> Iterator[Session]:
         """All sessions in the order they are run: round 1 of everything, then round 2."""
@@ -140,6 +155,22 @@ def model_identity(model: Model, models: Mapping[str, Model]) -> dict[str, Any]:
     return {"source": model.source}
 
 
+def reported(plan: Plan) -> dict[str, Any]:
+    """What tables and page need of the plan: no runtime, no chart style, and no addresses of pinned models."""
+    content: dict[str, Any] = msgspec.to_builtins(plan)
+    del content["runtime"], content["charts"]
+    settings = content["settings"].values()
+    for model in [*content["models"].values(), *(setting["model"] for setting in settings)]:
+        if model["sha256"]:
+            del model["source"]
+    return content
+
+
+def from_json(text: str | bytes) -> Plan:
+    """The plan that `canonical(reported(plan))` was written from."""
+    return msgspec.json.decode(text, type=Plan)
+
+
 def session_slice(plan: Plan, setting: Setting) -> str:
     """The parameter Snakemake tracks for a setting's sessions: everything that determines what is measured.
 
@@ -157,6 +188,16 @@ def session_slice(plan: Plan, setting: Setting) -> str:
     # A path or a URL says where an engine is, not which engine it is; for a URL it is all there is.
     entry["engine"] = {k: v for k, v in entry["engine"].items() if k != "binary"}
     return canonical({"experiment": plan.experiment, "protocol": PROTOCOL, "setting": entry})
+
+
+def session_from_slice(slice_: str, round_: int, rank: int) -> Session:
+    """The session a slice describes; its model carries key, name, quantization and sha256 only."""
+    content = json.loads(slice_)
+    model = content["setting"]["model"]
+    identity = model.pop("identity")
+    content["setting"]["model"] = {**model, "sha256": identity.get("sha256")}
+    setting = msgspec.convert(content["setting"], Setting)
+    return Session(experiment=content["experiment"], round=round_, rank=rank, setting=setting)
 
 
 def measurement_digest(slice_: str, users: int, round_: int) -> str:

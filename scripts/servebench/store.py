@@ -24,13 +24,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from servebench.faults import Fault
 from servebench.load.records import CHUNKS_SCHEMA, check_chunks, check_requests
 
 METADATA_KEY = b"servebench"
 LIST_COLUMNS = {"chunk_arrival_ns": "arrival_ns", "chunk_tokens": "tokens"}
 
 
-class StoreError(RuntimeError):
+class StoreError(Fault):
     """A record that cannot be read or written; names the file and what to do."""
 
 

@@ -1,0 +1,32 @@
+"""From raw records to tables and published JSON. These rules follow the code: they carry a digest of its content."""
+
+TABLES = ("measurements", "settings", "sessions")
+
+
+rule plan:
+    output:
+        f"{RESULTS}/plan.json",
+    log:
+        f"{RESULTS}/logs/plan.log",
+    priority: 2_000_000
+    params:
+        plan=planning.canonical(planning.reported(PLAN)),
+    shell:
+        "printf '%s\n' {params.plan:q} > {output:q} 2> {log:q}"
+
+
+rule tables:
+    input:
+        measurement_files(),
+        plan=f"{RESULTS}/plan.json",
+    output:
+        expand(f"{RESULTS}/tables/{{table}}.parquet", table=TABLES),
+        f"{RESULTS}/tables/concurrency.json",
+    log:
+        f"{RESULTS}/logs/tables.log",
+    params:
+        source=source_digest(
+            "tables.py", "publish.py", "figures.py", "store.py", "load/records.py"
+        ),
+    shell:
+        "exec {PYTHON} -m servebench tables --results {RESULTS:q} --log {log:q}"

@@ -1,0 +1,244 @@
+"""The verbs, thin: each turns its options into one call and a fault into one clear line and exit code 1."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+
+import servebench
+from servebench.faults import Fault
+from servebench.load.cli import app as load_app
+
+app = typer.Typer(
+    help="Measure what LLM servers really do when many people use them at once.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.registered_commands.extend(load_app.registered_commands)
+
+LogFile = Annotated[Path | None, typer.Option("--log", help="Also write messages to this file.")]
+ConfigFiles = Annotated[
+    list[Path] | None, typer.Option("--configfile", help="As for snakemake; default: the quick start.")
+]
+RuntimeJson = Annotated[str, typer.Option("--runtime", help="plan.Runtime as JSON.")]
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run one verb; exit 0 only when all of it worked."""
+    try:
+        app(args=list(sys.argv[1:] if argv is None else argv))
+    except Fault as fault:
+        print(f"servebench: {fault}", file=sys.stderr)
+        raise SystemExit(1) from None
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    print(servebench.__version__)
+
+
+@app.command("fetch")
+def fetch_model(
+    model: Annotated[str, typer.Argument(help="Key of the model.")],
+    models: Annotated[str, typer.Option(help="All models of the plan as JSON.")],
+    runtime: RuntimeJson,
+    out: Annotated[Path, typer.Option(help="The manifest to write.")],
+    log: LogFile = None,
+) -> None:
+    """Fetch or make one model file, check it, and write its manifest."""
+    import msgspec
+
+    from servebench import cache, plan
+    from servebench import models as store
+
+    _start(log)
+    how = msgspec.json.decode(runtime, type=plan.Runtime)
+    known = msgspec.json.decode(models, type=dict[str, plan.Model])
+    manifest = store.fetch(
+        known[model],
+        known,
+        cache_root=cache.root(how.cache),
+        mirror=how.mirror,
+        progress=logging.getLogger("servebench").info,
+    )
+    _write_json(out, manifest)
+
+
+@app.command("environment")
+def engine_environment(
+    name: Annotated[str, typer.Argument(help="envs/NAME.lock")],
+    runtime: RuntimeJson,
+    out: Annotated[Path, typer.Option(help="The manifest to write.")],
+    log: LogFile = None,
+) -> None:
+    """Make an engine's virtual environment from its hash-pinned lock, and write its manifest."""
+    import msgspec
+
+    from servebench import cache, plan
+    from servebench.configuration import ROOT
+    from servebench.engines import environment
+
+    _start(log)
+    how = msgspec.json.decode(runtime, type=plan.Runtime)
+    _write_json(out, environment.make(name, ROOT / "envs" / f"{name}.lock", cache.root(how.cache)))
+
+
+@app.command()
+def session(
+    slice_: Annotated[str, typer.Option("--slice", help="The session's slice (canonical JSON).")],
+    round_: Annotated[int, typer.Option("--round")],
+    rank: Annotated[int, typer.Option()],
+    runtime: RuntimeJson,
+    results: Annotated[Path, typer.Option(help="results/<experiment>")],
+    engine_log: Annotated[Path, typer.Option("--engine-log", help="The engine's own output.")],
+    log: LogFile = None,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Measure failed ones again.")] = False,
+) -> None:
+    """Measure one (run, setting, round): start the engine, every number of users, stop. Called by the workflow."""
+    import msgspec
+
+    from servebench import plan
+    from servebench import session as sessions
+
+    _start(log)
+    _end_with_parent()
+    sessions.run(
+        plan.session_from_slice(slice_, round_, rank),
+        sessions.Context(
+            slice=slice_,
+            results=results,
+            runtime=msgspec.json.decode(runtime, type=plan.Runtime),
+            engine_log=engine_log,
+            retry_failed=retry_failed,
+        ),
+    )
+
+
+@app.command("plan")
+def show_plan(configfile: ConfigFiles = None) -> None:
+    """What an experiment measures, how long it takes and what is there already."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from servebench import estimate
+
+    plan = _plan(configfile)
+    results = Path("results") / plan.experiment
+    table = Table("run", "setting", "engine", "model", "slots", "users", "per round")
+    for setting in plan.settings.values():
+        users = " ".join(map(str, setting.users))
+        took = estimate.minutes(estimate.session_s(setting))
+        table.add_row(setting.run, setting.name, setting.engine.key, setting.model.key, str(setting.slots), users, took)
+    Console().print(table)
+    print(estimate.announcement(plan, results))
+
+
+@app.command()
+def status(configfile: ConfigFiles = None) -> None:
+    """What is measured, what failed or was discarded, and the command to repeat it. Exit code 1 when any failed."""
+    from servebench import ledger
+
+    lines, failed = ledger.report(_plan(configfile), Path("results"))
+    print("\n".join(lines))
+    raise typer.Exit(1 if failed else 0)
+
+
+@app.command()
+def discard(
+    run: Annotated[str, typer.Argument()],
+    setting: Annotated[str, typer.Argument()],
+    why: Annotated[str, typer.Option(help="The reason, kept with the record.")],
+    round_: Annotated[int | None, typer.Option("--round", help="Only this round.")] = None,
+    users: Annotated[int | None, typer.Option(help="Only this number of users.")] = None,
+    configfile: ConfigFiles = None,
+) -> None:
+    """Throw measurements out, on record; the next snakemake measures them again."""
+    from servebench import ledger
+
+    for line in ledger.discard(_plan(configfile), Path("results"), run, setting, round_, users, why):
+        print(line)
+
+
+@app.command("tables")
+def make_tables(results: Annotated[Path, typer.Option()], log: LogFile = None) -> None:
+    """Raw records to tables and published JSON. Called by the workflow."""
+    from servebench import tabulate
+
+    _start(log)
+    tabulate.run(results)
+
+
+@app.command("chart")
+def make_chart(
+    name: Annotated[str, typer.Argument()],
+    style: Annotated[str, typer.Option(help="The configuration's charts section as JSON.")],
+    results: Annotated[Path, typer.Option()],
+    log: LogFile = None,
+) -> None:
+    """Draw one chart as HTML, SVG and PNG. Called by the workflow."""
+    from servebench import charts
+
+    _start(log)
+    charts.draw(name, json.loads(style), results)
+
+
+@app.command("report")
+def make_report(
+    style: Annotated[str, typer.Option(help="The configuration's charts section as JSON.")],
+    results: Annotated[Path, typer.Option()],
+    log: LogFile = None,
+) -> None:
+    """Build the page. Called by the workflow."""
+    from servebench import report
+
+    _start(log)
+    report.build(json.loads(style), results)
+
+
+def _plan(configfile: list[Path] | None) -> Any:
+    from servebench import configuration
+
+    return configuration.read(configfile or [configuration.ROOT / "config" / "config.yaml"])
+
+
+def _start(log: Path | None) -> None:
+    """Messages go to the console and, when asked, to a log file."""
+    handlers: list[logging.Handler] = [logging.StreamHandler()]
+    if log:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        handlers.append(logging.FileHandler(log, mode="w", encoding="utf-8"))
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", handlers=handlers)
+    logging.getLogger("servebench").setLevel(logging.INFO)
+
+
+def _end_with_parent() -> None:
+    """TERM ends a session through its `finally` blocks, and a session never outlives the workflow that started it."""
+    from servebench import lifeline
+
+    def stop(signum: int, frame: FrameType | None) -> None:
+        # Once only: a second signal must not interrupt the stopping of the engine.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
+        raise SystemExit(128 + signum)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    lifeline.follow_parent(os.getppid())
+
+
+def _write_json(path: Path, value: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(value, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    temporary.rename(path)

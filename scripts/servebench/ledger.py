@@ -1,0 +1,61 @@
+"""What of an experiment is measured, failed or discarded, and how to have it again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from servebench import estimate, store
+from servebench.faults import Fault
+from servebench.plan import Plan, Setting
+
+
+class UnknownMeasurement(Fault):
+    """Nothing of that name is in the experiment."""
+
+
+def report(plan: Plan, results: Path) -> tuple[list[str], int]:
+    """Lines for the console, and the number of failed measurements."""
+    folder = results / plan.experiment
+    lines = [estimate.announcement(plan, folder)]
+    failed = 0
+    for setting, round_, users, path in _all(plan, folder):
+        if not path.exists():
+            continue
+        record = store.read_metadata(path)
+        if record["status"] == "failed":
+            failed += 1
+            lines.append(f"failed: {setting.run} {setting.name} round {round_}, {users} users: {record['reason']}")
+            lines.append(f"  again: snakemake --cores 1 --force {path}")
+    for thrown in store.Store(folder).discarded():
+        identity = thrown.record.identity
+        where = f"{identity['run']} {identity['setting']} round {identity['round']}, {identity['users']} users"
+        lines.append(f"discarded {thrown.discarded_at}: {where}: {thrown.why}")
+    return lines, failed
+
+
+def discard(
+    plan: Plan, results: Path, run: str, setting: str, round_: int | None, users: int | None, why: str
+) -> Iterator[str]:
+    """Throw out the measurements of a setting (of one round, of one number of users); yields what was done."""
+    if setting not in plan.settings or plan.settings[setting].run != run:
+        known = ", ".join(f"{s.run} {s.name}" for s in plan.settings.values())
+        raise UnknownMeasurement(f"{run} {setting}: is not in experiment {plan.experiment}; there are: {known}")
+    folder = results / plan.experiment
+    kept = store.Store(folder)
+    found = 0
+    for one, number, level, path in _all(plan, folder):
+        wanted = one.name == setting and round_ in (None, number) and users in (None, level)
+        if wanted and path.exists():
+            found += 1
+            place = kept.discard(store.read_metadata(path)["identity"]["digest"], why)
+            yield f"discarded {run} {setting} round {number}, {level} users; kept as {place}"
+    if not found:
+        raise UnknownMeasurement(f"{run} {setting}: nothing of that is measured yet; see servebench status")
+
+
+def _all(plan: Plan, folder: Path) -> Iterator[tuple[Setting, int, int, Path]]:
+    for session in plan.sessions():
+        for users in session.setting.users:
+            path = estimate.users_path(folder, session.setting, session.round, users)
+            yield session.setting, session.round, users, path

@@ -1,0 +1,34 @@
+"""No process of ours outlives the one that started it, however that one ends."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+
+_PR_SET_PDEATHSIG = 1
+
+
+def follow_parent(parent: int | None = None, signum: int = signal.SIGTERM) -> None:
+    """Send `signum` to this process when its parent dies; at once when `parent` (a pid) is already not it any more.
+
+    Linux: the kernel does it (PR_SET_PDEATHSIG). Elsewhere a thread looks once a second.
+    """
+    parent = os.getppid() if parent is None else parent
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.prctl(_PR_SET_PDEATHSIG, signum, 0, 0, 0) != 0:
+            raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
+    else:
+        threading.Thread(target=_watch, args=(parent, signum), daemon=True).start()
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signum)
+
+
+def _watch(parent: int, signum: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(1)
+    os.kill(os.getpid(), signum)

@@ -1,0 +1,285 @@
+"""One (run, setting, round): start the engine, check that it is what was asked, measure each number of users, stop.
+
+What fails as part of the experiment becomes a row with its reason. What fails as infrastructure raises, and everything
+measured until then is in the store.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import servebench
+from servebench import cache, engines, estimate, figures, models, plan, store, watch
+from servebench.load import PROTOCOL, calibrate
+from servebench.load.measurement import Measurement
+from servebench.load.records import CHUNKS_SCHEMA, REQUESTS_SCHEMA
+from servebench.load.run import measure
+from servebench.load.workload import Target, Workload
+
+ATTEMPTS = 3
+log = logging.getLogger("servebench")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """Where a session works and how; nothing of it decides what is measured."""
+
+    slice: str
+    results: Path  # results/<experiment>
+    runtime: plan.Runtime
+    engine_log: Path
+    retry_failed: bool
+
+
+def run(session: plan.Session, context: Context) -> None:
+    """Make every measurement of the session exist under measurements/: linked where known, measured where missing."""
+    kept = store.Store(context.results)
+    setting = session.setting
+    missing = []
+    for users in setting.users:
+        digest = plan.measurement_digest(context.slice, users, session.round)
+        status = kept.status(digest)
+        if status == "failed" and context.retry_failed:
+            kept.discard(digest, "failed; tried again")
+            status = None
+        if status:
+            kept.link(digest, estimate.users_path(context.results, setting, session.round, users))
+        else:
+            missing.append(users)
+    if missing:
+        _Measuring(session, context, kept).run(missing)
+
+
+class _Measuring:
+    """The part of a session that needs the engine."""
+
+    def __init__(self, session: plan.Session, context: Context, kept: store.Store) -> None:
+        self.session, self.context, self.kept = session, context, kept
+        self.setting = session.setting
+        self.cache = cache.root(context.runtime.cache)
+        self.machine = watch.machine()
+        self.session_id = uuid.uuid4().hex[:12]
+        self.launched_at: str | None = None
+        self.calibration: dict[str, Any] | None = None
+        self.users_before: list[int] = []
+        self.model: dict[str, Any] | None = None
+
+    def run(self, missing: list[int]) -> None:
+        """Measure the missing numbers of users in ascending order."""
+        self.calibration = self._calibrated(max(missing))
+        model_path, self.model = self._model()
+        environment = self._manifest("engines", self.setting.engine.environment)
+        self.launched_at = _now()
+        log.info("%s: starting %s", self._name(), self.setting.engine.kind)
+        try:
+            with engines.launched(
+                self.session,
+                model_path=model_path,
+                environment=environment,
+                runtime=self.context.runtime,
+                log_path=self.context.engine_log,
+            ) as server:
+                _demand(server.check())
+                with watch.Watcher(server.pid, self.context.runtime.device) as watcher:
+                    while missing:
+                        self._measure(server, watcher, missing[0])
+                        missing.pop(0)
+        except engines.LaunchFailed as error:
+            log.error("%s: %s", self._name(), error.reason)
+            for users in missing:
+                self._keep(users, status="failed", reason=error.reason, facts={"log_tail": error.log_tail})
+
+    def _measure(self, server: engines.Server, watcher: watch.Watcher, users: int) -> None:
+        """One number of users, again while others use the device, at most ATTEMPTS times."""
+        for attempt in range(1, ATTEMPTS + 1):
+            age_s = (time.monotonic_ns() - server.launched_ns) / 1e9
+            measured = measure(
+                Target(url=server.url, model=server.model, extra={**server.extra, **self.setting.request}),
+                Workload.from_dict(self.setting.workload),
+                users,
+                processes=self.setting.processes,
+                seed=self._seed(users, attempt),
+            )
+            self.users_before.append(users)
+            telemetry = watcher.table(measured.meta["load_start_ns"], measured.meta["load_end_ns"])
+            foreign = _foreign_samples(telemetry.to_pydict(), self.context.runtime.foreign_use)
+            measured.meta["foreign_use"] = {**msgspec.to_builtins(self.context.runtime.foreign_use), "seen": foreign}
+            differences = server.check() if server.alive() else [{"what": "server", "asked": "alive", "got": "dead"}]
+            facts = self._facts(server, watcher, age_s, telemetry.to_pydict(), measured)
+            if differences:
+                reason = "after the measurement: " + _sentence(differences)
+                self._keep(users, status="ok", reason=None, facts=facts, link=False)
+                self.kept.discard(self._digest(users), reason)
+                raise engines.AskedNotGot(reason, server.log_tail(20), differences)
+            self._keep(users, status="ok", reason=None, facts=facts)
+            if foreign < self.context.runtime.foreign_use.samples or self.context.runtime.foreign_use.action == "mark":
+                self._say(users, measured)
+                return
+            self.kept.discard(self._digest(users), f"others used the device in {foreign} samples")
+            log.warning("%s, %d users: others used the device; measured again", self._name(), users)
+        reason = f"others used the device in each of {ATTEMPTS} attempts"
+        self._keep(users, status="failed", reason=reason, facts=self._facts(server, watcher, age_s, {}, None))
+
+    def _keep(
+        self, users: int, *, status: str, reason: str | None, facts: Mapping[str, Any], link: bool = True
+    ) -> None:
+        """Write the measurement into the store and make its file under measurements/ stand for it."""
+        setting = self.setting
+        measured: Measurement | None = facts.get("measured")
+        digest = self._digest(users)
+        record = store.Record(
+            identity={
+                "experiment": self.session.experiment,
+                "run": setting.run,
+                "setting": setting.name,
+                "engine": setting.engine.key,
+                "engine_kind": setting.engine.kind,
+                "model": setting.model.key,
+                "model_name": setting.model.name,
+                "quantization": setting.model.quantization,
+                "slots": setting.slots,
+                "context": setting.context,
+                "users": users,
+                "round": self.session.round,
+                "rank": self.session.rank,
+                "digest": digest,
+            },
+            status=status,
+            reason=reason,
+            requests=measured.requests if measured else REQUESTS_SCHEMA.empty_table(),
+            chunks=measured.chunks if measured else CHUNKS_SCHEMA.empty_table(),
+            meta=measured.meta if measured else None,
+            telemetry=facts.get("telemetry", {}),
+            session={
+                "session_id": self.session_id,
+                "launched_at": self.launched_at,
+                "log": str(self.context.engine_log),
+                "log_tail": facts.get("log_tail"),
+                **facts.get("session", {}),
+            },
+            provenance={
+                "machine": self.machine,
+                "model": self.model,
+                "engine": msgspec.to_builtins(setting.engine),
+                "servebench": {"version": servebench.__version__, "protocol": PROTOCOL},
+                "calibration": self.calibration,
+                "started_at": measured.meta["started_at"] if measured else _now(),
+            },
+        )
+        store.write(record, self.kept.path(digest))
+        if link:
+            self.kept.link(digest, estimate.users_path(self.context.results, setting, self.session.round, users))
+
+    def _facts(
+        self,
+        server: engines.Server,
+        watcher: watch.Watcher,
+        age_s: float,
+        telemetry: dict[str, list[Any]],
+        measured: Measurement | None,
+    ) -> dict[str, Any]:
+        return {
+            "measured": measured,
+            "telemetry": telemetry,
+            "session": {
+                "engine_version": server.version,
+                "engine_build": server.build,
+                "argv": server.argv,
+                "env": server.env,
+                "cold_start_s": server.cold_start_s,
+                "facts": server.facts,
+                "memory_gib": watcher.memory_gib,
+                "memory_kind": watcher.kind,
+                "server_age_s": age_s,
+                "users_before": self.users_before[:-1] if measured else self.users_before,
+            },
+        }
+
+    def _calibrated(self, users: int) -> dict[str, Any]:
+        """This machine's calibration of the load generator; refuses more users than it can load truthfully."""
+        found = calibrate.ensure(users, self.cache)
+        limit = found["max_users"]
+        if users > limit and self.context.runtime.beyond_calibration == "refuse":
+            raise engines.InfrastructureError(
+                f"settings.{self.setting.name}.users: this machine loads at most {limit} users truthfully, not {users};"
+                " use fewer, a faster machine, or runtime.beyond_calibration: mark"
+            )
+        return found
+
+    def _model(self) -> tuple[Path | None, dict[str, Any] | None]:
+        if self.setting.engine.kind in ("url", "simulator"):
+            return None, None
+        manifest = self._manifest("models", self.setting.model.key)
+        if manifest is None:
+            raise engines.InfrastructureError(f"settings.{self.setting.name}.model: has no manifest under results")
+        return models.path(manifest, self.cache), manifest
+
+    def _manifest(self, kind: str, key: str | None) -> dict[str, Any] | None:
+        if key is None:
+            return None
+        path = self.context.results / kind / f"{key}.json"
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+
+    def _digest(self, users: int) -> str:
+        return plan.measurement_digest(self.context.slice, users, self.session.round)
+
+    def _seed(self, users: int, attempt: int) -> int:
+        """Different number lines in every measurement, the same ones when it is repeated elsewhere."""
+        return int(plan.digest([self._digest(users), attempt])[:8], 16)
+
+    def _name(self) -> str:
+        return f"{self.setting.run} {self.setting.name} round {self.session.round}"
+
+    def _say(self, users: int, measured: Measurement) -> None:
+        """One line on the console: which measurement of how many, what it gave, time left."""
+        found = figures.measurement_figures(measured.requests, measured.chunks, measured.meta, figures.Line())
+        place = ""
+        left = ""
+        path = self.context.results / "plan.json"
+        if path.exists():
+            whole = plan.from_json(path.read_bytes())
+            place = f"[{estimate.done(whole, self.context.results)}/{whole.measurements}] "
+            left = f"; about {estimate.minutes(estimate.remaining_s(whole, self.context.results))} left"
+        log.info(
+            "%s%s, %d users: %s tok/s, TTFT p95 %s s, %d targets, %d failed%s",
+            place,
+            self._name(),
+            users,
+            _number(found["output_tok_s"], 1),
+            _number(found["ttft_p95_s"], 2),
+            found["target_requests"],
+            found["failures"],
+            left,
+        )
+
+
+def _demand(differences: list[dict[str, Any]]) -> None:
+    if differences:
+        raise engines.AskedNotGot(_sentence(differences), "", differences)
+
+
+def _sentence(differences: list[dict[str, Any]]) -> str:
+    return "; ".join(f"{d['what']}: asked {d['asked']}, got {d['got']}" for d in differences)
+
+
+def _foreign_samples(telemetry: dict[str, list[Any]], rule: plan.ForeignUse) -> int:
+    """In how many samples others took the rule's share of the device or more; unknown samples are not among them."""
+    return sum(value is not None and value >= rule.share for value in telemetry["foreign_utilisation"])
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

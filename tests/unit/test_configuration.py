@@ -1,0 +1,153 @@
+"""A configuration is accepted, or refused with one line that names file, key, value and remedy."""
+
+import copy
+import re
+
+import pytest
+import yaml
+
+from servebench import configuration, plan
+
+QUICKSTART = configuration.ROOT / "config" / "config.yaml"
+
+
+@pytest.fixture
+def config():
+    return yaml.safe_load(QUICKSTART.read_text(encoding="utf-8"))
+
+
+def load(config):
+    return configuration.load(config, [QUICKSTART])
+
+
+def test_the_quick_start_in_order(config):
+    loaded = load(config)
+    order = [(s.round, s.setting.name) for s in loaded.sessions()]
+    names = ["np1", "np4", "np4-kv-unified", "np4-q8_0"]
+    assert order == [(1, n) for n in names] + [(2, n) for n in names]
+    assert loaded.measurements == 2 * sum(len(entry["users"]) for entry in config["settings"].values())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: c["settings"]["np1"].update(slots=0), "settings.np1.slots: 0 is smaller than 1; use a positive integer"),
+        (lambda c: c["settings"]["np1"].update(slots="4"), 'settings.np1.slots: "4" is not an integer'),
+        (lambda c: c["settings"]["np1"].update(slot=1), "settings.np1.slot: is not a known key; known here: args, context"),
+        (lambda c: c["settings"]["np1"].pop("users"), "settings.np1: lacks users; add it"),
+        (lambda c: c["settings"]["np1"].update(users=[]), "settings.np1.users: [] has fewer than 1 entries"),
+        (lambda c: c["settings"]["np1"].update(users=[4, 4]), "settings.np1.users: [4, 4] names an entry twice"),
+        (lambda c: c["settings"]["np1"].update(model="gpt"), "settings.np1.model: 'gpt' is not defined; models are: smol"),
+        (lambda c: c["settings"]["np1"].update(engine="x"), "settings.np1.engine: 'x' is not defined; engines are: llama"),
+        (lambda c: c["settings"].update({"../up": c["settings"]["np1"]}), "settings: "),
+        (lambda c: c["engines"]["llama-cpp"].update(kind="tgi"), "engines.llama-cpp.kind: 'tgi' is not an engine"),
+        (lambda c: c["engines"]["llama-cpp"].update(environment="no"), "environment: there is no envs/no.lock"),
+        (lambda c: c["engines"]["llama-cpp"].update(runtime="binary"), "engines.llama-cpp: lacks binary, which runtime"),
+        (lambda c: c["models"]["smollm2-q4_1"].pop("sha256"), "models.smollm2-q4_1: lacks sha256"),
+        (lambda c: c["models"]["smollm2-q8_0"]["requantize"].update({"from": "no"}), "requantize.from: 'no' is not a model"),
+        (lambda c: c["workload"].pop("window_s"), "workload: lacks window_s, which mode closed needs"),
+        (lambda c: c["workload"].update(mode="count"), "workload: lacks requests, which mode count needs"),
+        (lambda c: c["workload"].update(prompts="nowhere"), "workload.prompts: 'nowhere' is neither a built-in set"),
+        (lambda c: c.update(experiment="a/b"), 'experiment: "a/b" does not fit the pattern'),
+    ],
+)  # fmt: skip
+def test_a_fault_is_one_line_with_file_key_value_and_remedy(config, change, message):
+    change(config)
+    with pytest.raises(configuration.ConfigError) as error:
+        load(config)
+    assert any(
+        line.startswith(f"config/config.yaml: {message}") or message in line for line in str(error.value).splitlines()
+    )
+    assert str(error.value).startswith("config/config.yaml: ")
+
+
+def test_a_fault_names_the_file_that_set_the_key(tmp_path):
+    overlay = tmp_path / "over.yaml"
+    overlay.write_text("settings: {np1: {slots: -1}}\n")
+    with pytest.raises(configuration.ConfigError, match=re.escape(f"{overlay}: settings.np1.slots: -1")):
+        configuration.read([QUICKSTART, overlay])
+
+
+def slices(config):
+    loaded = load(config)
+    return {name: plan.session_slice(loaded, setting) for name, setting in loaded.settings.items()}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda c: c["runtime"].update(ready_timeout_s=1, ports=[30000, 30100], device="1"),
+        lambda c: c["models"]["smollm2-q4_1"].update(source="https://mirror.example/x.gguf"),
+        lambda c: c["line"].update(user_tok_s=20),
+        lambda c: c.update(title="other", charts={"width": 900}),
+        lambda c: c["settings"].update({n: dict(reversed(s.items())) for n, s in reversed(c["settings"].items())}),
+        lambda c: c["settings"]["np1"].update(note="said on the page"),
+    ],
+)
+def test_what_does_not_determine_a_measurement_is_not_in_its_slice(config, change):
+    before = slices(config)
+    change(config)
+    assert slices(config) == before
+
+
+def test_what_determines_a_measurement_is(config):
+    before = slices(config)
+    changed = copy.deepcopy(config)
+    changed["settings"]["np4"]["args"] = ["--no-cache-prompt"]
+    after = slices(changed)
+    assert [name for name in before if before[name] != after[name]] == ["np4"]
+    changed = copy.deepcopy(config)
+    changed["workload"]["max_tokens"] = 25
+    assert not set(slices(changed).values()) & set(before.values())
+
+
+def test_a_level_more_leaves_the_other_measurements_their_names(config):
+    before = slices(config)["np1"]
+    config["settings"]["np1"]["users"] = [1, 2, 4, 16]
+    after = slices(config)["np1"]
+    assert before != after
+    assert plan.measurement_digest(before, 4, 1) == plan.measurement_digest(after, 4, 1)
+    names = {plan.measurement_digest(after, users, round_) for users in (1, 2) for round_ in (1, 2)}
+    assert len(names) == 4
+
+
+def test_a_slice_gives_its_session_back(config):
+    loaded = load(config)
+    for rank, setting in enumerate(loaded.settings.values()):
+        session = plan.session_from_slice(plan.session_slice(loaded, setting), 2, rank)
+        assert (session.round, session.rank, session.experiment) == (2, rank, "quickstart")
+        assert (session.setting.users, session.setting.args) == (setting.users, setting.args)
+        assert session.setting.model.sha256 == setting.model.sha256
+
+
+def test_the_reported_plan_survives_json(config):
+    loaded = load(config)
+    again = plan.from_json(plan.canonical(plan.reported(loaded)))
+    assert list(again.settings) == list(loaded.settings)
+    assert again.line == loaded.line
+
+
+def documented_keys():
+    text = (configuration.ROOT / "config" / "README.md").read_text(encoding="utf-8")
+    for row in re.findall(r"^\| (`.*?) \|", text, re.M):
+        yield from re.findall(r"`([a-z0-9_.<>]+)`", row)
+
+
+def schema_keys(node, path=()):
+    """Dotted names of everything the schema lets a configuration say, to the depth the README documents."""
+    schema = yaml.safe_load((configuration.ROOT / "config" / "schema.yaml").read_text(encoding="utf-8"))
+    node = schema["$defs"]["workload"] if node.get("$ref", "").endswith("/workload") else node
+    grouped = path in {("line",), ("charts",), ("runtime", "foreign_use"), ("models", "<model>", "requantize")}
+    inner = node.get("properties", {})
+    if isinstance(node.get("additionalProperties"), dict) and "properties" in node["additionalProperties"]:
+        inner = {f"<{path[-1].rstrip('s')}>": node["additionalProperties"]}
+    if not inner or grouped or path == ("runs", "<run>", "workload"):
+        yield ".".join(path)
+        return
+    for key, value in inner.items():
+        yield from schema_keys(value, (*path, key))
+
+
+def test_every_key_is_documented():
+    schema = yaml.safe_load((configuration.ROOT / "config" / "schema.yaml").read_text(encoding="utf-8"))
+    assert sorted(schema_keys(schema)) == sorted(documented_keys())
