@@ -16,7 +16,8 @@ import msgspec
 import yaml
 
 from servebench.faults import Fault
-from servebench.plan import Engine, Line, Model, Plan, Runtime, Setting
+from servebench.figures import Line
+from servebench.plan import Engine, Model, Plan, Runtime, Setting
 
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = ("llama-server", "ollama", "vllm", "sglang", "url", "simulator")

@@ -13,19 +13,12 @@ from typing import Any
 
 import msgspec
 
+from servebench.figures import Line
 from servebench.load import PROTOCOL
 
 
 class Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Base of the plan's records: immutable, built from and turned into plain JSON values."""
-
-
-class Line(Struct, kw_only=True):
-    """The objective a number of users must meet in a round (experiment.md, "the line")."""
-
-    ttft_p95_s: float = 2.0
-    user_tok_s: float = 10.0
-    min_targets: int = 20
 
 
 class ForeignUse(Struct, kw_only=True):
