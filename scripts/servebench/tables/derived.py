@@ -1,0 +1,274 @@
+"""Tables made from `measurements` and `sessions`: ranges over the rounds, the line, ratios, cost. Pure functions.
+
+Every comparison stays within one run, and every ratio within one run and round; `drift` alone crosses runs, and says
+how far such a crossing can be off.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import permutations
+from typing import Any
+
+import pyarrow as pa
+
+from servebench.plan import Plan, Setting
+from servebench.tables.files import table
+from servebench.tables.schemas import FIGURES, SCHEMAS
+
+Row = dict[str, Any]
+STABLE_FROM, STABLE_TO = 0.8, 1.2
+RATIO_FIGURES = ("output_tok_s", "user_tok_s", "ttft_p95_s")
+_PLACE = ("run", "setting", "users")
+_SETTING = [n for n in SCHEMAS["queueing"].names if n in SCHEMAS["measurements"].names and n != "users"]
+
+
+def settings(measurements: pa.Table, rounds: int = 2) -> pa.Table:
+    """One row per run × setting × users: smaller and larger of the rounds, the line in all of them, marks.
+
+    `rounds` is how many the experiment wants; with one missing or failed, `meets_line_both_rounds` is null. Ranges are
+    over the rounds that are there.
+    """
+    machines = _machine_of_run(measurements)
+    return table("settings", (_setting_row(rows, rounds, machines) for rows in _groups(measurements, _PLACE)))
+
+
+def _setting_row(rows: Sequence[Row], rounds: int, machines: Mapping[str, str | None]) -> Row:
+    first, good = rows[0], [row for row in rows if row["status"] == "ok"]
+    change, met = largest_change(good), [row["meets_line"] for row in good]
+    result: Row = {name: first[name] for name in (*_SETTING, "users")}
+    for figure in FIGURES:
+        result[f"{figure}_min"], result[f"{figure}_max"] = _range(row[figure] for row in good)
+    unstable = None if len(good) < 2 else change is not None and _is_unstable(change["ratio"])
+    return result | {
+        "rounds": len(good),
+        "memory_gib_max": _range(row["memory_gib"] for row in good)[1],
+        "meets_line_both_rounds": all(met) if len(good) == rounds else None,
+        "line_confidence_min": _range(row["line_confidence"] for row in good)[0],
+        "unstable": unstable,
+        "largest_change": change and change["change"],
+        "reference_only": any(row["reference_only"] for row in good) if good else None,
+        "marks": list(_marks(good, rounds, change, machines)),
+        "failure": "; ".join(dict.fromkeys(row["reason"] for row in rows if row["reason"])) or None,
+    }
+
+
+def _marks(good: Sequence[Row], rounds: int, change: Row | None, machines: Mapping[str, str | None]) -> Iterator[str]:
+    """Why a row is not to be trusted, each reason once, as `kind` or `kind: evidence`."""
+    if good and len(good) < rounds:
+        yield f"missing round: {len(good)} of {rounds} measured"
+    if any(row["reference_only"] for row in good):
+        yield f"for reference only: {min(row['target_requests'] for row in good)} target requests"
+    if change and _is_unstable(change["ratio"]):
+        yield f"unstable pair: {change['figure']} {change['first']:.3g} → {change['second']:.3g}"
+    if any(row["fingerprint"] != machines[row["run"]] for row in good):
+        yield "mixed machines"
+    evidence: dict[str, list[str]] = defaultdict(list)
+    for reason in dict.fromkeys(reason for row in good for reason in row["invalid_reasons"]):
+        kind, _, detail = reason.partition(": ")
+        evidence[kind] += [detail] if detail else []
+    for kind, details in evidence.items():
+        yield f"{kind}: {' / '.join(details)}" if details else kind
+
+
+def _machine_of_run(measurements: pa.Table) -> dict[str, str | None]:
+    """The machine each run began on."""
+    started = sorted(measurements.to_pylist(), key=lambda row: row["started_at"] or "")
+    return {row["run"]: row["fingerprint"] for row in reversed(started)}
+
+
+def largest_change(rounds: Sequence[Row]) -> Row | None:
+    """The figure that changed most between rounds: `figure, first, second, ratio, change`, or None.
+
+    Of output tok/s, user tok/s and TTFT p95, the one with the largest |later ÷ earlier − 1| over all pairs of rounds.
+    """
+    changes = []
+    for n, earlier in enumerate(rounds):
+        for later in rounds[n + 1 :]:
+            for figure in RATIO_FIGURES:
+                first, second = earlier[figure], later[figure]
+                if first and second is not None:
+                    ratio = second / first
+                    changes.append(
+                        {"figure": figure, "first": first, "second": second, "ratio": ratio, "change": abs(ratio - 1)}
+                    )
+    return max(changes, key=lambda change: change["change"], default=None)
+
+
+def _is_unstable(ratio: float) -> bool:
+    return ratio <= STABLE_FROM or ratio >= STABLE_TO
+
+
+def unstable(measurements: pa.Table) -> pa.Table:
+    """The pairs of rounds in which some figure is at most 0.8 or at least 1.2 times the earlier, largest first."""
+    rows = []
+    for group in _groups(measurements, _PLACE):
+        good = [row for row in group if row["status"] == "ok"]
+        change = largest_change(good)
+        if change and _is_unstable(change["ratio"]):
+            place = {name: group[0][name] for name in _PLACE}
+            rows.append({**place, **change, "target_requests_min": _range(r["target_requests"] for r in good)[0]})
+    return table("unstable", sorted(rows, key=lambda row: -row["change"]))
+
+
+def queueing(settings_table: pa.Table) -> pa.Table:
+    """TTFT where the users are as many as the slots, or more."""
+    columns = SCHEMAS["queueing"].names
+    rows = [row | {"multiple": row["users"] / row["slots"]} for row in settings_table.to_pylist()]
+    return table("queueing", ({name: row[name] for name in columns} for row in rows if row["multiple"] >= 1))
+
+
+def ratios(measurements: pa.Table, plan: Plan) -> pa.Table:
+    """Ratios between settings that differ in one thing, within a round, as their range over the rounds.
+
+    control: every setting of a run that names a control, over it. engine, slots, quantization: what alone differs.
+    drift: the same setting in a later run over an earlier one.
+    """
+    at: dict[tuple[str, str], dict[tuple[int, int], Row]] = defaultdict(dict)
+    for row in measurements.to_pylist():
+        if row["status"] == "ok":
+            at[row["run"], row["setting"]][row["users"], row["round"]] = row
+    rows: list[Row] = []
+    for one, base in permutations(plan.settings.values(), 2):
+        for kind in _kinds(one, base, plan):
+            rows += _ratio_rows(kind, one, base, at[one.run, one.name], at[base.run, base.name])
+    return table("ratios", sorted(rows, key=lambda row: (row["kind"], row["run"])))
+
+
+def _kinds(one: Setting, base: Setting, plan: Plan) -> Iterator[str]:
+    """What a comparison of `one` over `base` shows; nothing when they differ in more than one thing."""
+    order = list(plan.settings)
+    later = order.index(one.name) > order.index(base.name)
+    content = [
+        (s.engine.kind, s.engine.pin or s.engine.url, s.slots, s.model.key, s.context, s.args, s.env, s.request)
+        for s in (one, base)
+    ]
+    (kind, pin, slots, model, *rest), (kind_b, pin_b, slots_b, model_b, *rest_b) = content
+    if one.run != base.run:
+        if later and content[0] == content[1]:
+            yield "drift"
+        return
+    if plan.runs[one.run].get("control") == base.name:
+        yield "control"
+    same_file = model == model_b
+    if kind != kind_b and slots == slots_b and same_file and later:
+        yield "engine"
+    if (kind, pin, rest) == (kind_b, pin_b, rest_b):
+        if same_file and slots > slots_b:
+            yield "slots"
+        if not same_file and slots == slots_b and later:
+            yield "quantization"
+
+
+def _ratio_rows(kind: str, one: Setting, base: Setting, ours: dict[Any, Row], theirs: dict[Any, Row]) -> Iterator[Row]:
+    both = sorted(set(ours) & set(theirs))
+    for users in sorted({users for users, _ in both}):
+        for figure in RATIO_FIGURES:
+            pairs = [(ours[at][figure], theirs[at][figure]) for at in both if at[0] == users]
+            values = [a / b for a, b in pairs if a is not None and b]
+            if values:
+                yield {
+                    "kind": kind,
+                    "run": one.run,
+                    "setting": one.name,
+                    "baseline_run": base.run,
+                    "baseline": base.name,
+                    "users": users,
+                    "figure": figure,
+                    "ratio_min": min(values),
+                    "ratio_max": max(values),
+                    "rounds": len(values),
+                }
+
+
+def memory(sessions: pa.Table, kv_bytes_per_token: Mapping[str, float]) -> pa.Table:
+    """Memory measured against weights and predicted KV cache, one row per setting that has a session.
+
+    `kv_bytes_per_token` is by key of the model; a model that is not in it has no prediction.
+    """
+    rows = []
+    for group in _groups(sessions, ("run", "setting")):
+        first = group[0]
+        measured = _range(row["memory_gib"] for row in group)[1]
+        size, each, context = first["model_size_bytes"], kv_bytes_per_token.get(first["model"]), first["context"]
+        weights = None if size is None else size / 2**30
+        cache = None if each is None or context is None else each * context * first["slots"] / 2**30
+        known = measured is not None and weights is not None and cache is not None
+        rows.append(
+            {name: first[name] for name in _SETTING}
+            | {
+                "measured_gib": measured,
+                "memory_kind": first["memory_kind"],
+                "weights_gib": weights,
+                "kv_cache_gib": cache,
+                "rest_gib": measured - weights - cache if known else None,
+            }
+        )
+    return table("memory", rows)
+
+
+def cost(settings_table: pa.Table, price_per_hour: float) -> pa.Table:
+    """USD for a million output tokens = price ÷ 3600 ÷ output tok/s × 10⁶, at a price in USD an hour."""
+    rows = []
+    for row in settings_table.to_pylist():
+        low, high = row["output_tok_s_min"], row["output_tok_s_max"]
+        if low and high:
+            rows.append(
+                {name: row[name] for name in _PLACE}
+                | {
+                    "price_per_hour": price_per_hour,
+                    "usd_per_million_tokens_min": usd_per_million_tokens(price_per_hour, high),
+                    "usd_per_million_tokens_max": usd_per_million_tokens(price_per_hour, low),
+                    "tokens_per_s_per_usd_h_min": low / price_per_hour,
+                    "tokens_per_s_per_usd_h_max": high / price_per_hour,
+                }
+            )
+    return table("cost", rows)
+
+
+def usd_per_million_tokens(price_per_hour: float, output_tok_s: float) -> float:
+    """USD for a million output tokens at this price (USD an hour) and speed (tokens/s)."""
+    return price_per_hour / 3600 / output_tok_s * 1e6
+
+
+def reproduction(settings_table: pa.Table, published: Iterable[Mapping[str, Any]]) -> pa.Table:
+    """Our ranges beside the published: `published` rows have `run, setting, users`, `<figure>_min`, `<figure>_max`."""
+    ours = {tuple(row[n] for n in _PLACE): row for row in settings_table.to_pylist()}
+    rows = []
+    for cell in published:
+        mine = ours.get((cell["run"], cell["setting"], cell["users"]), {})
+        for figure in FIGURES:
+            low, high = cell.get(f"{figure}_min"), cell.get(f"{figure}_max")
+            if low is None or high is None:
+                continue
+            a, b = mine.get(f"{figure}_min"), mine.get(f"{figure}_max")
+            known = a is not None and b is not None
+            rows.append(
+                {name: cell[name] for name in _PLACE}
+                | {
+                    "figure": figure,
+                    "published_min": low,
+                    "published_max": high,
+                    "measured_min": a,
+                    "measured_max": b,
+                    "ratio": (a + b) / (low + high) if known and low + high else None,
+                    "overlap": a <= high and low <= b if known else None,
+                }
+            )
+    return table("reproduction", rows)
+
+
+def _range(values: Iterable[Any]) -> tuple[Any, Any]:
+    """Smaller and larger of the values that are there; (None, None) when none is."""
+    there = [value for value in values if value is not None]
+    return (min(there), max(there)) if there else (None, None)
+
+
+def _groups(content: pa.Table, names: Sequence[str]) -> Iterator[list[Row]]:
+    """Rows that agree in `names`, in order of round, groups in the order of the experiment."""
+    groups: dict[Hashable, list[Row]] = defaultdict(list)
+    key: Callable[[Row], Any] = lambda row: (row["rank"], row.get("users") if "users" in names else 0)  # noqa: E731
+    for row in sorted(content.to_pylist(), key=lambda row: (*key(row), row["round"])):
+        groups[tuple(row[name] for name in names)].append(row)
+    yield from groups.values()

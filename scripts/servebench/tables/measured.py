@@ -1,0 +1,309 @@
+"""Tables made from the raw records themselves. One pass over the records each; pure functions."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from servebench.figures import Line, measurement_figures
+from servebench.store import Discarded, Record
+from servebench.tables.files import table
+from servebench.tables.schemas import FIGURES, SCHEMAS
+
+Row = dict[str, Any]
+FOREIGN_PERCENT, FOREIGN_SAMPLES = 5.0, 2
+SLOW_S, SLOW_AFTER_S = 1.0, 5.0
+BAND_WIDTH = 20
+# llama-server's own `--ubatch-size` when none is asked for.
+DEFAULT_MICRO_BATCH = 512
+_SETTING = [n for n in SCHEMAS["queueing"].names if n in SCHEMAS["sessions"].names and n != "users"]
+
+
+def measurements(records: Sequence[Record], line: Line) -> pa.Table:
+    """One row per run × setting × users × round, in the order of the experiment; figures are null in a failed one."""
+    return table("measurements", (_measurement_row(record, line) for record in sorted(records, key=_order)))
+
+
+def _measurement_row(record: Record, line: Line) -> Row:
+    identity, session, provenance = record.identity, record.session, record.provenance
+    foreign = foreign_samples(record.telemetry)
+    row: Row = dict.fromkeys(SCHEMAS["measurements"].names)
+    row |= _setting(record)
+    row |= {name: identity[name] for name in ("users", "round", "digest")}
+    row |= {"status": record.status, "reason": record.reason, "invalid_reasons": [], "foreign_samples": foreign}
+    if record.status == "ok":
+        figures = _figures(record, line, foreign)
+        row |= {name: figures[name] for name in (*FIGURES, *_JUDGEMENTS)}
+        row["invalid_reasons"] = str(figures["invalid_reasons"]).split("; ") if figures["invalid_reasons"] else []
+    return (
+        row
+        | {
+            "memory_gib": session.get("memory_gib"),
+            "memory_kind": session.get("memory_kind"),
+            "session_id": session.get("session_id"),
+            "server_age_s": session.get("server_age_s"),
+            "users_before": session.get("users_before"),
+            "started_at": provenance.get("started_at"),
+            "engine_pin": _part(provenance, "engine").get("pin"),
+            "servebench_version": _part(provenance, "servebench").get("version"),
+            "protocol": _part(provenance, "servebench").get("protocol"),
+            "model_sha256": _part(provenance, "model").get("sha256"),
+        }
+        | _server(session)
+        | _machine(provenance)
+    )
+
+
+_JUDGEMENTS = ("window_s", "meets_line", "line_confidence", "reference_only", "valid")
+
+
+def _figures(record: Record, line: Line, foreign: int | None) -> Mapping[str, Any]:
+    found = []
+    if foreign is not None and foreign >= FOREIGN_SAMPLES:
+        found.append(f"foreign use of the device: {foreign} samples of {FOREIGN_PERCENT:.0f} % or more")
+    calibrated = _part(record.provenance, "calibration").get("largest_users")
+    return measurement_figures(
+        record.requests, record.chunks, record.meta or {}, line, calibrated_users=calibrated, found=found
+    )
+
+
+def foreign_samples(telemetry: Mapping[str, Sequence[Any]]) -> int | None:
+    """Samples in which other processes used 5 % or more of the device; None when nobody could see them."""
+    seen = [value for value in telemetry.get("foreign_utilisation", ()) if value is not None]
+    return sum(value >= FOREIGN_PERCENT for value in seen) if seen else None
+
+
+def _order(record: Record) -> tuple[int, int, int]:
+    identity = record.identity
+    return identity["rank"], identity["users"], identity["round"]
+
+
+def _setting(record: Record) -> Row:
+    return {name: record.identity.get(name) for name in _SETTING}
+
+
+def _place(record: Record) -> Row:
+    return {name: record.identity[name] for name in ("run", "setting", "users", "round")}
+
+
+def _server(session: Mapping[str, Any]) -> Row:
+    return {name: session.get(name) for name in ("engine_version", "engine_build", "argv")}
+
+
+def _machine(provenance: Mapping[str, Any]) -> Row:
+    machine = _part(provenance, "machine")
+    gpus = machine.get("gpus") or []
+    return {"machine": gpus[0]["name"] if gpus else machine.get("cpu"), "fingerprint": machine.get("fingerprint")}
+
+
+def _part(provenance: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    part: Mapping[str, Any] = provenance.get(name) or {}
+    return part
+
+
+def sessions(records: Sequence[Record]) -> pa.Table:
+    """One row per launch of a server: cold start, facts, memory, and which numbers of users it served."""
+    launches: dict[str, list[Record]] = defaultdict(list)
+    for record in sorted(records, key=lambda r: (r.identity["rank"], r.identity["round"], r.identity["users"])):
+        if record.session.get("session_id"):
+            launches[record.session["session_id"]].append(record)
+    return table("sessions", (_session_row(session_id, group) for session_id, group in launches.items()))
+
+
+def _session_row(session_id: str, group: Sequence[Record]) -> Row:
+    last, provenance = group[-1].session, group[-1].provenance
+    cold = last.get("cold_start_s") or {}
+    sizes = [r.session["memory_gib"] for r in group if r.session.get("memory_gib") is not None]
+    return (
+        _setting(group[0])
+        | {
+            "round": group[0].identity["round"],
+            "session_id": session_id,
+            "launched_at": last.get("launched_at"),
+            **{name: cold.get(name) for name in ("process_s", "healthy_s", "first_token_s")},
+            "memory_gib": max(sizes, default=None),
+            "memory_kind": last.get("memory_kind"),
+            "env": _json(last.get("env")),
+            "facts": _json(last.get("facts")),
+            "users": [r.identity["users"] for r in group if r.status == "ok"],
+            "model_sha256": _part(provenance, "model").get("sha256"),
+            "model_size_bytes": _part(provenance, "model").get("size_bytes"),
+            "log": last.get("log"),
+        }
+        | _server(last)
+        | _machine(provenance)
+    )
+
+
+def _json(value: Any) -> str | None:
+    return None if value is None else json.dumps(value, ensure_ascii=False, sort_keys=True)
+
+
+def reference_bands(records: Sequence[Record], control: Mapping[str, str | None]) -> dict[str, tuple[int, int]]:
+    """For each run the band of prompt lengths just over the micro-batch behind the shared head: (first, last).
+
+    The reference is the run's control, else its first llama-server setting: the micro-batch it was launched with, and
+    the most frequent number of prompt tokens it took from its cache. A run without either has no band.
+    """
+    bands = {}
+    for run in dict.fromkeys(record.identity["run"] for record in records):
+        ours = [r for r in records if r.identity["run"] == run and r.identity["engine_kind"] == "llama-server"]
+        name = control.get(run) or min(ours, key=_order, default=None)
+        name = name if name is None or isinstance(name, str) else name.identity["setting"]
+        reference = [r for r in ours if r.identity["setting"] == name and r.status == "ok"]
+        heads = [n for r in reference for n in r.requests["cached_tokens"].to_pylist() if n]
+        if heads:
+            head = max(sorted(set(heads)), key=heads.count)
+            bands[run] = band(micro_batch(reference[0].session.get("argv") or ()), head)
+    return bands
+
+
+def micro_batch(argv: Sequence[str]) -> int:
+    """Prompt tokens llama-server takes in one computation: its `-ub`, or its default of 512."""
+    for flag, value in pairwise(argv):
+        if flag in ("-ub", "--ubatch-size"):
+            return int(value)
+    return DEFAULT_MICRO_BATCH
+
+
+def band(micro_batch_tokens: int, shared_head_tokens: int) -> tuple[int, int]:
+    """The 20 prompt lengths just over the micro-batch after a cached head: (first, last) tokens."""
+    first = micro_batch_tokens + shared_head_tokens + 1
+    return first, first + BAND_WIDTH - 1
+
+
+def slow_requests(records: Sequence[Record], bands: Mapping[str, tuple[int, int]]) -> pa.Table:
+    """Requests with a TTFT over 1 s, of those sent more than 5 s after the load began, all rounds together.
+
+    Warm-up requests count, cancelled and failed ones do not, nor those sent after the window. In the band of the run
+    and outside of it; in a run without a band, everything is outside.
+    """
+    counts: dict[tuple[str, str, int], npt.NDArray[np.int64]] = {}
+    for record in sorted((r for r in records if r.status == "ok"), key=_order):
+        place = record.identity["run"], record.identity["setting"], record.identity["users"]
+        counts[place] = counts.get(place, np.zeros(4, np.int64)) + _slow(record, bands.get(place[0]))
+    rows = []
+    for (run, setting, users), (band_slow, band_total, other_slow, other_total) in counts.items():
+        low, high = bands.get(run, (None, None))
+        rows.append(
+            {
+                "run": run,
+                "setting": setting,
+                "users": users,
+                "band_low": low,
+                "band_high": high,
+                "band_slow": None if low is None else int(band_slow),
+                "band_total": None if low is None else int(band_total),
+                "other_slow": int(other_slow),
+                "other_total": int(other_total),
+            }
+        )
+    return table("slow_requests", rows)
+
+
+def _slow(record: Record, limits: tuple[int, int] | None) -> npt.NDArray[np.int64]:
+    """(slow, all) in the band, (slow, all) outside."""
+    requests, start_ns = record.requests, (record.meta or {})["load_start_ns"]
+    counted = pc.and_(pc.equal(requests["status"], "ok"), pc.not_equal(requests["phase"], "after"))
+    requests = requests.filter(pc.and_(counted, pc.greater(requests["sent_ns"], start_ns + int(SLOW_AFTER_S * 1e9))))
+    ttft_s = (requests["first_token_ns"].to_numpy() - requests["sent_ns"].to_numpy()) / 1e9
+    length = pc.fill_null(requests["prompt_tokens"], -1).to_numpy()
+    inside = np.zeros(len(length), bool) if limits is None else (length >= limits[0]) & (length <= limits[1])
+    slow = ttft_s > SLOW_S
+    return np.array([(slow & inside).sum(), inside.sum(), (slow & ~inside).sum(), (~inside).sum()], np.int64)
+
+
+def ttft(records: Sequence[Record]) -> pa.Table:
+    """Every target request's TTFT per measurement, ascending, for its distribution."""
+    return table("ttft", (_ttft_row(record) for record in sorted(records, key=_order) if record.status == "ok"))
+
+
+def _ttft_row(record: Record) -> Row:
+    requests = record.requests
+    targets = requests.filter(
+        pc.and_(pc.equal(requests["phase"], "window"), pc.not_equal(requests["status"], "cancelled"))
+    )
+    good = targets.filter(pc.equal(targets["status"], "ok"))
+    seconds = (good["first_token_ns"].to_numpy() - good["sent_ns"].to_numpy()) / 1e9
+    return _place(record) | {"ttft_s": sorted(seconds.tolist()), "failures": len(targets) - len(good)}
+
+
+def timeline(records: Sequence[Record]) -> pa.Table:
+    """Each second of each measurement, 0 where the window begins: requests in flight, tokens arrived, foreign use."""
+    good = (record for record in sorted(records, key=_order) if record.status == "ok")
+    return table("timeline", (row for record in good for row in _seconds(record)))
+
+
+def _seconds(record: Record) -> Iterator[Row]:
+    meta = record.meta or {}
+    zero = meta["window_start_ns"]
+    if zero is None:
+        return
+    first, last = (meta["load_start_ns"] - zero) // 10**9, -(-(meta["load_end_ns"] - zero) // 10**9)
+    edges = zero + np.arange(first, last + 1) * 10**9
+    tokens, _ = np.histogram(record.chunks["arrival_ns"].to_numpy(), edges, weights=record.chunks["tokens"].to_numpy())
+    sent, end = _spans(record.requests)
+    running = _overlap(sent, end, edges)
+    foreign = _largest(record.telemetry, edges)
+    for n, second in enumerate(range(first, last)):
+        yield _place(record) | {
+            "second": second,
+            "running": float(running[n]),
+            "output_tok_s": float(tokens[n]),
+            "foreign_utilisation": foreign.get(n),
+        }
+
+
+def _spans(requests: pa.Table) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """When each request that was sent and ended began and ended, ns."""
+    done = requests.filter(pc.and_(pc.is_valid(requests["sent_ns"]), pc.is_valid(requests["end_ns"])))
+    return done["sent_ns"].to_numpy(), done["end_ns"].to_numpy()
+
+
+def _overlap(
+    begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64], edges: npt.NDArray[np.int64]
+) -> npt.NDArray[np.float64]:
+    """Mean number of spans [begin, end) that are open, in each interval between two edges."""
+    open_until = [np.clip(edges - b, 0, None) for b in begin]
+    closed = [np.clip(edges - e, 0, None) for e in end]
+    area = np.sum(open_until, axis=0) - np.sum(closed, axis=0) if len(begin) else np.zeros(len(edges))
+    mean: npt.NDArray[np.float64] = np.diff(area) / np.diff(edges)
+    return mean
+
+
+def _largest(telemetry: Mapping[str, Sequence[Any]], edges: npt.NDArray[np.int64]) -> dict[int, float]:
+    """Largest foreign use seen in each interval, percent; an interval without a sample is absent."""
+    found: dict[int, float] = {}
+    samples: Iterable[tuple[int, Any]] = zip(
+        telemetry.get("time_ns", ()), telemetry.get("foreign_utilisation", ()), strict=False
+    )
+    for time_ns, value in samples:
+        place = int(np.searchsorted(edges, time_ns, "right")) - 1
+        if value is not None and 0 <= place < len(edges) - 1:
+            found[place] = max(found.get(place, 0.0), float(value))
+    return found
+
+
+def discarded(thrown_out: Iterable[Discarded]) -> pa.Table:
+    """What was measured and thrown out, with the reason, oldest first."""
+    return table(
+        "discarded",
+        (
+            _place(entry.record)
+            | {
+                "why": entry.why,
+                "discarded_at": entry.discarded_at,
+                "started_at": entry.record.provenance.get("started_at"),
+                "session_id": entry.record.session.get("session_id"),
+            }
+            for entry in thrown_out
+        ),
+    )

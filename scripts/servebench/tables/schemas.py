@@ -1,0 +1,271 @@
+"""The columns of every table, with unit and meaning: what is checked when a table is written and when it is read.
+
+Null always means "not measured" or "not known", never zero. `!` marks a column that is never null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+_TYPES = {
+    "text": pa.string(),
+    "int": pa.int64(),
+    "real": pa.float64(),
+    "bool": pa.bool_(),
+    "texts": pa.list_(pa.string()),
+    "ints": pa.list_(pa.int64()),
+    "reals": pa.list_(pa.float64()),
+}
+
+
+def _schema(columns: str) -> pa.Schema:
+    fields = []
+    for line in filter(None, columns.splitlines()):
+        name, kind, *meaning = line.split(maxsplit=2)
+        metadata = {"meaning": meaning[0]} if meaning else None
+        fields.append(pa.field(name, _TYPES[kind.rstrip("!")], nullable=not kind.endswith("!"), metadata=metadata))
+    return pa.schema(fields)
+
+
+_PLACE = """
+run text!
+setting text!
+users int! simulated people
+"""
+_SETTING = """
+run text!
+setting text!
+rank int! place of the setting in its experiment, from 0
+engine text! key in the configuration
+engine_kind text! llama-server, ollama, vllm, ...
+model text! key in the configuration
+model_name text!
+quantization text
+slots int! requests the server works on at once
+context int tokens a request may use
+"""
+# Figures of one measurement: name and type; `settings` holds the smaller and larger of the rounds of each.
+FIGURES: Mapping[str, str] = {
+    "output_tok_s": "real",
+    "user_tok_s": "real",
+    "ttft_p50_s": "real",
+    "ttft_p95_s": "real",
+    "ttft_p95_all_s": "real",
+    "target_requests": "int",
+    "failures": "int",
+    "reasoning_replies": "int",
+    "prompt_tokens_p50": "real",
+    "output_tokens_mean": "real",
+    "client_cpu_ratio": "real",
+    "requests_s": "real",
+    "ttft_mean_s": "real",
+    "ttft_p99_s": "real",
+    "ttft_answer_p95_s": "real",
+    "one_chunk_requests": "int",
+    "steadiness": "real",
+    "in_flight_mean": "real",
+    "goodput_requests_s": "real",
+    "cached_share": "real",
+    "prefill_p50_s": "real",
+    "queue_wait_p50_s": "real",
+    "send_delay_p99_s": "real",
+    "inter_chunk_p50_s": "real",
+    "inter_chunk_p95_s": "real",
+    "inter_chunk_p99_s": "real",
+    "tpot_p50_s": "real",
+    "tpot_p95_s": "real",
+    "tpot_p99_s": "real",
+    "e2e_p50_s": "real",
+    "e2e_p95_s": "real",
+    "e2e_p99_s": "real",
+}
+_RANGES = "\n".join(f"{name}_min {kind}\n{name}_max {kind}" for name, kind in FIGURES.items())
+
+SCHEMAS: Mapping[str, pa.Schema] = {
+    "measurements": _schema(
+        _SETTING
+        + """
+users int! simulated people
+round int!
+status text! ok or failed
+reason text why it failed
+"""
+        + "\n".join(f"{name} {kind}" for name, kind in FIGURES.items())
+        + """
+window_s real
+memory_gib real largest memory of the server's processes so far in its session
+memory_kind text nvml (GPU) or host
+foreign_samples int samples with 5 % or more of the GPU used by others
+meets_line bool
+line_confidence real that the true TTFT p95 is within the line, from the number of passes
+reference_only bool fewer target requests than the line asks for
+valid bool
+invalid_reasons texts!
+session_id text
+server_age_s real how long the server had been up
+users_before ints numbers of users the server had served before
+started_at text ISO 8601 UTC
+engine_version text
+engine_build text
+engine_pin text image digest or hash of the lock
+argv texts
+model_sha256 text
+machine text name of the GPU, or of the CPU when there is none
+fingerprint text of the machine
+servebench_version text
+protocol int version of the load protocol
+digest text! name in the store
+"""
+    ),
+    "settings": _schema(
+        _SETTING
+        + """
+users int! simulated people
+rounds int! rounds with a good measurement
+"""
+        + _RANGES
+        + """
+memory_gib_max real
+meets_line_both_rounds bool null when a round is missing, failed or discarded
+line_confidence_min real
+unstable bool some figure changed by 20 % or more between rounds; null with fewer than two
+largest_change real largest |ratio - 1| between rounds
+reference_only bool fewer target requests than the line asks for, in some round
+marks texts! reasons not to trust the row
+failure text reason of the failed rounds
+"""
+    ),
+    "sessions": _schema(
+        _SETTING
+        + """
+round int!
+session_id text!
+launched_at text ISO 8601 UTC
+process_s real cold start: from launch until the process runs
+healthy_s real from launch until it says it is healthy
+first_token_s real from launch until it has answered with a token
+memory_gib real largest memory of the server's processes
+memory_kind text
+engine_version text
+engine_build text
+argv texts
+env text JSON
+facts text JSON, what the server says about itself
+users ints! numbers of users measured in it
+machine text
+fingerprint text
+model_sha256 text
+model_size_bytes int
+log text
+"""
+    ),
+    "unstable": _schema(
+        _PLACE
+        + """
+figure text! the one that changed most
+first real! in the first of the two rounds
+second real!
+ratio real! second over first
+change real! |ratio - 1|; rows are in this order, largest first
+target_requests_min int
+"""
+    ),
+    "queueing": _schema(
+        _SETTING
+        + """
+users int! simulated people
+multiple real! users over slots, 1 or more
+ttft_p50_s_min real
+ttft_p50_s_max real
+ttft_p95_s_min real
+ttft_p95_s_max real
+"""
+    ),
+    "ratios": _schema(
+        """
+kind text! control, engine, slots, quantization or drift (the same setting in two runs)
+run text!
+setting text!
+baseline_run text!
+baseline text!
+users int!
+figure text!
+ratio_min real! over the rounds, each within one round
+ratio_max real!
+rounds int!
+"""
+    ),
+    "slow_requests": _schema(
+        _PLACE
+        + """
+band_low int prompt tokens, first of the band
+band_high int last of the band
+band_slow int
+band_total int
+other_slow int!
+other_total int!
+"""
+    ),
+    "ttft": _schema(
+        _PLACE
+        + """
+round int!
+ttft_s reals! of the successful target requests, ascending
+failures int! target requests without one
+"""
+    ),
+    "timeline": _schema(
+        _PLACE
+        + """
+round int!
+second int! from the start of the window
+running real! requests in flight, mean over the second
+output_tok_s real! tokens that arrived in the second
+foreign_utilisation real largest in the second, 0 to 100
+"""
+    ),
+    "discarded": _schema(
+        _PLACE
+        + """
+round int!
+why text!
+discarded_at text! ISO 8601 UTC
+started_at text
+session_id text
+"""
+    ),
+    "memory": _schema(
+        _SETTING
+        + """
+measured_gib real largest over the sessions
+memory_kind text
+weights_gib real size of the model file
+kv_cache_gib real predicted: bytes a token times tokens
+rest_gib real measured less weights less KV cache
+"""
+    ),
+    "cost": _schema(
+        _PLACE
+        + """
+price_per_hour real! USD
+usd_per_million_tokens_min real
+usd_per_million_tokens_max real
+tokens_per_s_per_usd_h_min real output tok/s for each USD an hour
+tokens_per_s_per_usd_h_max real
+"""
+    ),
+    "reproduction": _schema(
+        _PLACE
+        + """
+figure text!
+published_min real!
+published_max real!
+measured_min real
+measured_max real
+ratio real middle of ours over middle of the published
+overlap bool whether the two ranges overlap
+"""
+    ),
+}

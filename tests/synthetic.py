@@ -1,0 +1,343 @@
+"""Synthetic records whose figures are, by construction, what a list of cells says. For tests; nothing was measured.
+
+A cell is one setting at one number of users with the smaller and larger value of its rounds, as in
+config/references/h200-concurrency.csv. Requests are sent evenly over the window, so that the number of targets is
+exact; each has a TTFT so placed that the nearest-rank p95 is exact, and the speed that is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from servebench.load.records import CHUNKS_SCHEMA, REQUESTS_SCHEMA
+from servebench.plan import Engine, Line, Model, Plan, Runtime, Setting
+from servebench.store import Record
+from servebench.tables import read_reference
+
+ROOT = Path(__file__).resolve().parents[1]
+REFERENCES = ROOT / "config" / "references"
+S = 10**9
+HEAD_TOKENS, CHUNKS_EACH = 67, 6
+KINDS = {"ollama": "ollama", "llama": "llama-server", "vllm": "vllm"}
+VERSIONS = {"ollama": "0.40.16", "llama": "12242 (3b4d6ab3f)", "vllm": "0.33.0"}
+BYTES = {"Q4_K_M": 9_000_000_000, "Q8_0": 15_700_000_000, "BF16": 29_500_000_000}
+H200 = {"cpu": "Xeon", "cores": 96, "gpus": [{"name": "NVIDIA H200", "memory_gib": 139.8}], "fingerprint": "a-gpu"}
+LAPTOP = {"cpu": "Two-core CPU", "cores": 2, "gpus": [], "fingerprint": "a-cpu"}
+# Not published: plausible, so that a page of full size can be made.
+UNPUBLISHED = {"ttft_p50_s": 0.3, "ttft_p95_s": 0.6, "target_requests": 60, "user_tok_s": 30.0, "output_tok_s": 150.0}
+
+
+def h200_cells() -> list[dict[str, Any]]:
+    """All 53 + 21 cells with the published ranges; what was not published is filled in."""
+    return [_filled(cell) for cell in read_reference(REFERENCES / "h200-concurrency.csv")]
+
+
+def _filled(cell: Mapping[str, Any]) -> dict[str, Any]:
+    full = dict(cell)
+    users = cell["users"]
+    for figure, value in UNPUBLISHED.items():
+        for end in ("min", "max"):
+            if full[f"{figure}_{end}"] is None:
+                full[f"{figure}_{end}"] = value if figure.startswith("ttft") else value * (0.9 if end == "min" else 1)
+    if cell["target_requests_min"] is None:
+        full["target_requests_min"] = full["target_requests_max"] = max(36, round(full["output_tok_s_min"] * 60 / 140))
+    if cell["user_tok_s_min"] is None:
+        full["user_tok_s_min"] = full["user_tok_s_max"] = round(1.1 * full["output_tok_s_min"] / users, 1)
+    if cell["ttft_p50_s_min"] is None:
+        full["ttft_p50_s_min"] = full["ttft_p50_s_max"] = full["ttft_p95_s_min"] * 0.8
+    return full
+
+
+def rounds_of(cell: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, float]]:
+    """The two rounds of a cell: the published pair when there is one, else the smaller values first."""
+    figures = ("output_tok_s", "user_tok_s", "ttft_p50_s", "ttft_p95_s", "target_requests")
+    first, second = ({f: cell[f"{f}_{end}"] for f in figures} for end in ("min", "max"))
+    for pair in read_reference(REFERENCES / "h200-unstable.csv"):
+        if cell["run"] == "main" and (cell["setting"], cell["users"]) == (pair["setting"], pair["users"]):
+            for figure in ("output_tok_s", "user_tok_s", "ttft_p95_s"):
+                first[figure], second[figure] = pair[f"{figure}_r1"], pair[f"{figure}_r2"]
+    return first, second
+
+
+def setting_of(name: str, run: str, users: tuple[int, ...]) -> Setting:
+    """A setting whose arguments follow from its name as in the H200 experiment."""
+    family, *rest = name.split("-")
+    quantization = "Q8_0" if "q8_0" in name else "BF16" if family == "vllm" else "Q4_K_M"
+    number = next((int(p.lstrip("np")) for p in rest if p.lstrip("np").isdigit()), 16)
+    slots = 256 if family == "vllm" else number
+    flags = {
+        "unified": ("--kv-unified",),
+        "t8": ("-t", "8"),
+        "ram0": ("--cache-ram", "0"),
+        "ub2048": ("-b", "2048", "-ub", "2048"),
+    }
+    return Setting(
+        name=name,
+        run=run,
+        engine=Engine(key=family, kind=KINDS[family], pin=f"sha256:{family}"),
+        model=model_of(quantization),
+        slots=slots,
+        context=4096,
+        args=tuple(flag for part in rest for flag in flags.get(part, ())),
+        users=users,
+        prompts_sha256="0" * 64,
+        workload={"mode": "closed", "prompts": "ja-business", "max_tokens": 256, "warmup_s": 15, "window_s": 60},
+    )
+
+
+def model_of(quantization: str) -> Model:
+    return Model(
+        key=f"qwen3-14b-{quantization.lower()}",
+        name="Qwen3-14B",
+        source="hf://Qwen/Qwen3-14B-GGUF",
+        sha256=f"{BYTES[quantization]:064x}",
+        size_bytes=BYTES[quantization],
+        quantization=quantization,
+    )
+
+
+def plan_of(cells: list[dict[str, Any]], experiment: str = "h200") -> Plan:
+    """The plan that these cells are the measurements of."""
+    users: dict[tuple[str, str], list[int]] = {}
+    for cell in cells:
+        users.setdefault((cell["run"], cell["setting"]), []).append(cell["users"])
+    settings = {name: setting_of(name, run, tuple(levels)) for (run, name), levels in users.items()}
+    runs: dict[str, dict[str, Any]] = {run: {} for run in dict.fromkeys(run for run, _ in users)}
+    if "extra" in runs:
+        runs["extra"]["control"] = "llama-np16-control"
+    return Plan(
+        experiment=experiment,
+        title={"en": "Qwen3 14B on one H200 (synthetic)", "ja": "Qwen3 14B、H200 1 基（合成データ）"},
+        rounds=2,
+        line=Line(),
+        models={s.model.key: s.model for s in settings.values()},
+        engines={s.engine.key: s.engine for s in settings.values()},
+        settings=settings,
+        runs=runs,
+        charts={},
+        runtime=Runtime(),
+    )
+
+
+def records_of(
+    cells: list[dict[str, Any]], plan: Plan, window_s: int = 60, machine: Mapping[str, Any] = H200
+) -> Iterator[Record]:
+    """Both rounds of every cell."""
+    ranks = {name: n for n, name in enumerate(plan.settings)}
+    for cell in cells:
+        setting = plan.settings[cell["setting"]]
+        for number, figures in enumerate(rounds_of(cell), 1):
+            yield record(setting, ranks[setting.name], cell["users"], number, figures, window_s, machine)
+
+
+def record(
+    setting: Setting,
+    rank: int,
+    users: int,
+    number: int,
+    figures: Mapping[str, float],
+    window_s: int = 60,
+    machine: Mapping[str, Any] = H200,
+) -> Record:
+    """One good measurement with these figures."""
+    start_ns = S * (1000 + 100 * number)
+    requests, chunks = exchanges(users, figures, start_ns, window_s, seed=hash_of(setting.name, users, number))
+    meta = {
+        "mode": "closed",
+        "users": users,
+        "load_start_ns": int(min(requests["sent_ns"].to_pylist())),
+        "window_start_ns": start_ns,
+        "window_end_ns": start_ns + window_s * S,
+        "load_end_ns": int(max(requests["end_ns"].to_pylist())),
+        "client": {"cpu_ratio": 0.02 + users / 1500, "processes": []},
+        "workload": dict(setting.workload),
+    }
+    times = list(range(start_ns - 15 * S, start_ns + window_s * S, S // 2))
+    session_id = f"{setting.run}-{setting.name}-{number}"
+    index = setting.users.index(users)
+    return Record(
+        identity={
+            "experiment": "h200",
+            "run": setting.run,
+            "setting": setting.name,
+            "engine": setting.engine.key,
+            "engine_kind": setting.engine.kind,
+            "model": setting.model.key,
+            "model_name": setting.model.name,
+            "quantization": setting.model.quantization,
+            "slots": setting.slots,
+            "context": setting.context,
+            "users": users,
+            "round": number,
+            "rank": rank,
+            "digest": f"{hash_of(setting.name, users, number):020x}",
+        },
+        status="ok",
+        reason=None,
+        requests=requests,
+        chunks=chunks,
+        meta=meta,
+        telemetry={
+            "time_ns": times,
+            "memory_bytes": [int(memory_gib(setting) * 2**30)] * len(times),
+            "foreign_utilisation": [0.0] * len(times),
+        },
+        session={
+            "session_id": session_id,
+            "launched_at": f"2026-11-{14 + number:02d}T09:{rank:02d}:00+00:00",
+            "engine_version": VERSIONS[setting.engine.key],
+            "engine_build": setting.engine.pin,
+            "argv": ["llama-server", "-np", str(setting.slots), *setting.args],
+            "env": {},
+            "cold_start_s": {"process_s": 0.1, "healthy_s": 4.0 + rank, "first_token_s": 4.5 + rank},
+            "facts": {"n_ctx_slot": setting.context, "slots": setting.slots},
+            "memory_gib": memory_gib(setting),
+            "memory_kind": "nvml" if machine["gpus"] else "host",
+            "server_age_s": 30.0 + 90 * index,
+            "users_before": list(setting.users[:index]),
+            "log": f"logs/{session_id}.log",
+        },
+        provenance={
+            "machine": dict(machine),
+            "model": {
+                "key": setting.model.key,
+                "name": setting.model.name,
+                "sha256": setting.model.sha256,
+                "size_bytes": setting.model.size_bytes,
+                "quantization": setting.model.quantization,
+                "note": setting.model.note,
+            },
+            "engine": {"key": setting.engine.key, "kind": setting.engine.kind, "pin": setting.engine.pin},
+            "servebench": {"version": "0.1.0", "protocol": 1},
+            "calibration": {"largest_users": 512},
+            "started_at": f"2026-11-{14 + number:02d}T10:{rank:02d}:{index:02d}+00:00",
+        },
+    )
+
+
+def failed(good: Record, reason: str) -> Record:
+    """The record of a measurement that failed for this reason, in the place of a good one."""
+    return Record(
+        identity=good.identity,
+        status="failed",
+        reason=reason,
+        requests=REQUESTS_SCHEMA.empty_table(),
+        chunks=CHUNKS_SCHEMA.empty_table(),
+        meta=None,
+        telemetry={},
+        session=good.session,
+        provenance=good.provenance,
+    )
+
+
+def memory_gib(setting: Setting) -> float:
+    published = {row["setting"]: row["gpu_memory_gib"] for row in read_reference(REFERENCES / "h200-gpu-memory.csv")}
+    return float(published.get(setting.name, 19.1 if setting.engine.key == "llama" else 49.4))
+
+
+def hash_of(*parts: object) -> int:
+    return sum(ord(c) * (n + 1) * 7919 for n, c in enumerate("|".join(map(str, parts))))
+
+
+def exchanges(
+    users: int, figures: Mapping[str, float], start_ns: int, window_s: int, seed: int
+) -> tuple[pa.Table, pa.Table]:
+    """Requests and chunks with these figures; see the module's own text."""
+    random = np.random.default_rng(seed)
+    targets = int(figures["target_requests"])
+    gap_ns = window_s * S // targets
+    tokens = max(2, round(figures["output_tok_s"] * window_s / targets))
+    answer_ns = (tokens - 1) / figures["user_tok_s"] * S
+    # A steady window needs every answer that would reach into it, so the warm-up is as long as the longest.
+    warmup_ns = max(15 * S, int(1.1 * figures["ttft_p95_s"] * S + answer_ns))
+    before = -(-warmup_ns // gap_ns)
+    spread_s = quantiles(targets, max(figures["ttft_p50_s"], 0.02), max(figures["ttft_p95_s"], 0.04))
+    ttft_s = np.concatenate([random.choice(spread_s, before), random.permutation(spread_s)])
+    sent = start_ns + (np.arange(-before, targets)) * gap_ns
+    first = sent + np.rint(ttft_s * S).astype(np.int64)
+    arrivals = first[:, None] + np.rint(answer_ns * np.linspace(0, 1, CHUNKS_EACH)).astype(np.int64)
+    credited = np.diff(np.arange(CHUNKS_EACH + 1) * tokens // CHUNKS_EACH)
+    count = len(sent)
+    end = arrivals[:, -1] + 1_000_000
+    columns = {
+        "request_id": np.arange(count),
+        "user": np.arange(count) % users,
+        "process": np.zeros(count, int),
+        "prompt_id": [f"doc{n % 400:03d}" for n in range(count)],
+        "phase": ["warmup" if s < start_ns else "window" for s in sent],
+        "scheduled_ns": sent,
+        "sent_ns": sent,
+        "first_byte_ns": first - 1000,
+        "first_token_ns": first,
+        "first_answer_ns": first,
+        "last_token_ns": arrivals[:, -1],
+        "end_ns": end,
+        "status": ["ok"] * count,
+        "http_status": [200] * count,
+        "error": [None] * count,
+        "resent": [False] * count,
+        "prompt_tokens": random.integers(560, 720, count),
+        "completion_tokens": [tokens] * count,
+        "cached_tokens": [HEAD_TOKENS] * count,
+        "tokens_from": ["usage"] * count,
+        "chunks": [CHUNKS_EACH] * count,
+        "finish_reason": ["stop"] * count,
+        "done": [True] * count,
+        "reasoning_chars": [0] * count,
+        "text_sha256": ["0" * 64] * count,
+        "text": [None] * count,
+        "timings": [None] * count,
+    }
+    chunks = {
+        "request_id": np.repeat(np.arange(count), CHUNKS_EACH),
+        "arrival_ns": arrivals.reshape(-1),
+        "tokens": np.tile(credited, count),
+    }
+    return _typed(columns, REQUESTS_SCHEMA), _typed(chunks, CHUNKS_SCHEMA)
+
+
+def _typed(columns: Mapping[str, Any], schema: pa.Schema) -> pa.Table:
+    return pa.table({f.name: pa.array(columns[f.name], f.type) for f in schema}, schema=schema)
+
+
+def quantiles(count: int, p50: float, p95: float) -> np.ndarray:
+    """`count` values, ascending, whose median is `p50` and whose nearest-rank p95 is `p95`."""
+    rank = -(-95 * count // 100)
+    lower, middle = (count - 1) // 2, count // 2
+    values = np.empty(count)
+    values[: middle + 1] = np.linspace(0.8 * p50, p50, middle + 1)
+    values[lower : middle + 1] = p50
+    values[middle:rank] = np.linspace(p50, max(p95, p50), rank - middle)
+    values[rank - 1 :] = np.linspace(p95, 1.05 * p95, count - rank + 1)
+    return np.sort(values)
+
+
+def quickstart_cells() -> list[dict[str, Any]]:
+    """A small experiment of the shape of the quick start: values are made up."""
+    names = ("setting", "users", "output_tok_s", "user_tok_s", "ttft_p50_s", "ttft_p95_s", "target_requests")
+    cells = [
+        ("llama-np1", 1, 61, 78.0, 0.08, 0.12, 38),
+        ("llama-np1", 2, 62, 79.0, 0.35, 0.44, 39),
+        ("llama-np1", 4, 60, 78.0, 0.95, 1.2, 37),
+        ("llama-np4", 1, 60, 76.0, 0.08, 0.13, 37),
+        ("llama-np4", 2, 84, 55.0, 0.1, 0.2, 52),
+        ("llama-np4", 4, 101, 34.0, 0.15, 0.33, 62),
+        ("llama-np4", 8, 99, 33.0, 0.9, 1.1, 61),
+        ("llama-np4-kv-unified", 4, 104, 35.0, 0.14, 0.31, 63),
+        ("llama-np4-kv-unified", 8, 103, 34.0, 0.85, 1.05, 62),
+        ("llama-np4-q8_0", 1, 41, 52.0, 0.1, 0.16, 26),
+        ("llama-np4-q8_0", 4, 66, 22.0, 0.2, 0.5, 41),
+    ]
+    rows = []
+    for cell in cells:
+        row: dict[str, Any] = {"run": "main", **dict(zip(names, cell, strict=True))}
+        for name in names[2:]:
+            value = row.pop(name)
+            row[f"{name}_min"], row[f"{name}_max"] = value, value * 1.04 if name != "target_requests" else value + 2
+        rows.append(row)
+    return rows
