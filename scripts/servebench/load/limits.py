@@ -1,0 +1,16 @@
+"""How many sockets a process may have."""
+
+from __future__ import annotations
+
+import resource
+
+
+def raise_nofile() -> int:
+    """Raise this process's limit of open files to what is allowed, and return it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # macOS says "unlimited" and refuses more than 10,240.
+    wanted = 10_240 if hard == resource.RLIM_INFINITY else hard
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft = wanted
+    return soft

@@ -1,0 +1,268 @@
+"""One measurement from the outside: start the workers, give them one clock, one window and one stop, gather records.
+
+The parent sends nothing itself and may sample devices meanwhile: users live in worker processes, one under
+`MANY_USERS` users and `MANY_PROCESSES` from there on (experiment.md, One measurement, in time).
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from time import monotonic_ns
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.feather as feather
+
+from servebench.load import PROTOCOL
+from servebench.load.measurement import Measurement
+from servebench.load.workers import Job, LoadError, Workers
+from servebench.load.workload import Target, Workload
+
+MANY_USERS = 32
+MANY_PROCESSES = 4
+Progress = Callable[[dict[str, Any]], None]
+
+# Modes in which users take turns with a server and a warm-up comes before the window.
+_IN_TURNS = ("closed", "conversation", "shared-prefix")
+# Modes that end by themselves: every request is a target.
+_WHOLE = ("count", "trace")
+
+
+def measure(
+    target: Target,
+    workload: Workload,
+    users: int,
+    *,
+    processes: int | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Measurement:
+    """Load `target` with `users` users (open loop and trace: connections opened beforehand) as `workload` says.
+
+    `seed` decides prompts' order, number lines, pauses and arrivals. `progress` is called about once a second with
+    {phase (warmup|window|drain|whole), elapsed_s, total_s (None when unknown), running, finished, failures}.
+    Raises LoadError when no connection can be opened at all or a worker dies; failed requests are results.
+    """
+    return run(target, workload, users, processes=processes, seed=seed, progress=progress)[0]
+
+
+def run(
+    target: Target,
+    workload: Workload,
+    users: int,
+    *,
+    processes: int | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+    clock: bool = False,
+    cpu: int | None = None,
+) -> tuple[Measurement, pa.Table | None]:
+    """As `measure`; with `clock`, also the stamps of the clock server that was loaded (worker.CLOCK_SCHEMA).
+    With `cpu`, all workers run on that core only (Linux)."""
+    if users < 1:
+        raise ValueError(f"users: {users} is not a positive integer")
+    count = min(users, processes or (MANY_PROCESSES if users >= MANY_USERS else 1))
+    with tempfile.TemporaryDirectory(prefix="servebench-load-") as directory:
+        tickets = _tickets(directory, workload.requests) if workload.mode == "count" else None
+        jobs = [
+            Job(
+                target=target,
+                workload=workload,
+                users=list(range(process, users, count)),
+                process=process,
+                processes=count,
+                total_users=users,
+                seed=seed,
+                directory=directory,
+                parent=os.getpid(),
+                probe=process == 0 and users > 1 and workload.spread_s is None and workload.mode in _IN_TURNS,
+                tickets=tickets,
+                clock=clock,
+                cpu=cpu,
+            )
+            for process in range(count)
+        ]
+        try:
+            with Workers(jobs) as workers:
+                conductor = _Conductor(workers, target.url, workload, users, progress)
+                conductor.conduct()
+        finally:
+            if tickets is not None:
+                os.close(tickets)
+        requests = _gather(directory, "requests", count).sort_by("request_id")
+        chunks = _gather(directory, "chunks", count)
+        stamps = _gather(directory, "clock", count) if clock else None
+    meta = {
+        "protocol": PROTOCOL,
+        "mode": workload.mode,
+        "users": users,
+        "processes": count,
+        "seed": seed,
+        **conductor.facts(requests),
+        "workload": workload.to_dict(),
+        "target": {"url": target.url, "model": target.model, "extra": target.extra},
+    }
+    return Measurement(requests, chunks, meta), stamps
+
+
+def _tickets(directory: str, requests: int | None) -> int:
+    """A file of as many bytes as requests may be sent; see users.Tickets."""
+    assert requests is not None
+    path = Path(directory) / "tickets"
+    path.touch()
+    os.truncate(path, requests)
+    return os.open(path, os.O_RDONLY)
+
+
+def _gather(directory: str, name: str, processes: int) -> pa.Table:
+    paths = [Path(directory) / f"{name}{process}.arrow" for process in range(processes)]
+    return pa.concat_tables([feather.read_table(path, memory_map=False) for path in paths])
+
+
+@dataclass
+class _Conductor:
+    """Follows what the workers report and decides when the window starts, when it ends, and when all stops."""
+
+    workers: Workers
+    url: str
+    workload: Workload
+    users: int
+    progress: Progress | None
+    start_ns: int = 0
+    window: tuple[int, int] | None = None
+    window_start_ns: int | None = None
+    end_ns: int = 0
+    started_at: str = ""
+    spread_s: float = 0.0
+    unfinished_users: int = 0
+    bounded: bool = False
+    opened: int = 0
+    probe: dict[str, Any] | None = None
+    clients: list[dict[str, Any]] = field(default_factory=list)
+    _told_ns: int = 0
+
+    def conduct(self) -> None:
+        workers, workload = self.workers, self.workload
+        ready = workers.gather("ready")
+        self.opened = sum(report["opened"] for report in ready)
+        self.probe = ready[0]["probe"]
+        if self.opened == 0:
+            raise LoadError(f"{self.url}: no connection could be opened: {ready[0]['refusal']}; is the server up?")
+        self.spread_s = self._spread_s()
+        self.start_ns = monotonic_ns() + 200_000_000  # time for every worker to hear it and to be ready
+        self.started_at = datetime.now(UTC).isoformat(timespec="seconds")
+        workers.tell(start_ns=self.start_ns, spread_s=self.spread_s)
+        if workload.mode in _WHOLE:
+            self._until(lambda: workers.all("drained"), "whole")
+        else:
+            self._warm_up()
+            self._window()
+            self._until(lambda: workers.all("drained"), "drain")
+        self.end_ns = monotonic_ns()
+        workers.tell(stop=True)
+        self.clients = [report["client"] for report in workers.gather("done")]
+
+    def _spread_s(self) -> float:
+        if self.workload.spread_s is not None:
+            return self.workload.spread_s
+        return self.probe["answer_s"] or 0.0 if self.probe else 0.0
+
+    def _warm_up(self) -> None:
+        """Until warmup_s have passed and every user's first request has ended. Each request ends by its time-out at
+        the latest, so this does too; should a worker not say so, the bound holds all the same and is recorded."""
+        workers, workload = self.workers, self.workload
+        passed_ns = self.start_ns + round(workload.warmup_s * 1e9)
+        bound_s = self.spread_s + 2 * workload.connect_timeout_s + workload.timeout_s
+        bound_ns = max(passed_ns, self.start_ns + round(bound_s * 1e9))
+        in_turns = workload.mode in _IN_TURNS
+
+        def over() -> bool:
+            through = not in_turns or workers.all("through")
+            return (through and monotonic_ns() >= passed_ns) or monotonic_ns() >= bound_ns
+
+        self._until(over, "warmup")
+        if in_turns and not workers.all("through"):
+            self.bounded = True
+            self.unfinished_users = self.users - sum(workers.values("through_users"))
+            self.window_start_ns = monotonic_ns()
+        else:
+            self.window_start_ns = max(passed_ns, *workers.values("through_ns"), self.start_ns)
+
+    def _window(self) -> None:
+        """window_s long, or until min_targets requests have been sent in it. Workers need to know the end only to
+        drain, so it may lie a moment back when they hear of it."""
+        assert self.window_start_ns is not None
+        workload, workers = self.workload, self.workers
+        start_ns = self.window_start_ns
+        end_ns = start_ns + round(workload.window_s * 1e9)
+        if workload.min_targets is not None:
+            wanted = workload.min_targets
+            workers.tell(window=[start_ns, None])
+            self._until(lambda: monotonic_ns() >= end_ns and sum(workers.values("targets")) >= wanted, "window")
+            end_ns = max(end_ns, monotonic_ns())
+        self.window = (start_ns, end_ns)
+        workers.tell(window=[start_ns, end_ns])
+        self._until(lambda: monotonic_ns() >= end_ns, "window")
+
+    def _until(self, over: Callable[[], bool], phase: str) -> None:
+        """Listen until `over`; say how things stand about once a second."""
+        while not over():
+            self.workers.listen(0.02)
+            now_ns = monotonic_ns()
+            if self.progress is not None and now_ns - self._told_ns >= 1_000_000_000:
+                self._told_ns = now_ns
+                counts = {name: sum(self.workers.values(name)) for name in ("running", "finished", "failures")}
+                elapsed_s = max(0.0, (now_ns - self.start_ns) / 1e9)
+                self.progress({"phase": phase, "elapsed_s": elapsed_s, "total_s": self._total_s(), **counts})
+
+    def _total_s(self) -> float | None:
+        """Of the load, as far as it can be known: the drain comes on top."""
+        if self.workload.mode in _WHOLE:
+            return None
+        started_ns = self.window_start_ns or self.start_ns + round(self.workload.warmup_s * 1e9)
+        return (started_ns - self.start_ns) / 1e9 + self.workload.window_s
+
+    def facts(self, requests: pa.Table) -> dict[str, Any]:
+        window = self.window or (self.start_ns, max(self.start_ns, pc.max(requests["end_ns"]).as_py() or 0) + 1)
+        by_schedule = self.workload.mode in ("open", "trace")
+        return {
+            "started_at": self.started_at,
+            "load_start_ns": self.start_ns,
+            "window_start_ns": window[0],
+            "window_end_ns": window[1],
+            "load_end_ns": self.end_ns,
+            "spread_s": self.spread_s,
+            "connections_opened": self.opened,
+            "probe": self.probe,
+            "warmup": {
+                "s": (window[0] - self.start_ns) / 1e9,
+                "bounded": self.bounded,
+                "unfinished_users": self.unfinished_users,
+            },
+            "backlog": backlog(requests, window) if by_schedule else None,
+            "client": {
+                "cpu_ratio": max(client["cpu_s"] / client["wall_s"] for client in self.clients),
+                "processes": self.clients,
+            },
+        }
+
+
+def backlog(requests: pa.Table, window: tuple[int, int]) -> dict[str, int]:
+    """Requests that were due and had not ended: when the window began, when it ended, and at most in between."""
+    due = np.sort(requests["scheduled_ns"].to_numpy())
+    ended = np.sort(requests["end_ns"].drop_null().to_numpy())
+
+    def open_at(at_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return np.searchsorted(due, at_ns, "right") - np.searchsorted(ended, at_ns, "right")
+
+    edges = open_at(np.asarray(window))
+    inside = due[(due >= window[0]) & (due < window[1])]  # it can only grow when a request falls due
+    return {"start": int(edges[0]), "end": int(edges[1]), "max": int(max(edges.max(), *open_at(inside), 0))}

@@ -1,0 +1,331 @@
+"""HTTP/1.1 on an asyncio protocol that stamps every block of bytes before looking at it.
+
+httpx stays the interface: requests, URLs, TLS contexts and time-outs are httpx's, and `StampingTransport` is an
+`httpx.AsyncBaseTransport`. Its own receive path costs 70-85 µs a chunk, though, and one pool for all users costs
+more than the requests, so bytes go through `Connection` (framing by llhttp) and each user has a `Channel`.
+Proxies are not used. Under TLS the stamp is taken after decryption.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from time import monotonic_ns
+from typing import cast
+
+import httptools
+import httpx
+
+from servebench.load.exchange import Exchange
+
+_NS = 1_000_000_000
+_DAY_S = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Seconds. `total_s` runs from `sent` to the end of the reply; `idle_s` is the longest silence in between."""
+
+    connect_s: float
+    total_s: float
+    idle_s: float | None = None
+
+
+class Connection(asyncio.Protocol):
+    """One connection that carries one exchange at a time and leaves its bytes, stamped, in the exchange."""
+
+    def __init__(self) -> None:
+        self.alive = False
+        self.used = False
+        self.headers: list[tuple[bytes, bytes]] = []
+        self._transport: asyncio.Transport
+        self._parser: httptools.HttpResponseParser
+        self._exchange: Exchange | None = None
+        self._blocks: list[tuple[int, bytes]] = []
+        self._now_ns = 0
+        self._done: asyncio.Future[None]
+        self._timer: asyncio.TimerHandle | None = None
+        self._until_close = False
+        self._in_body = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's do not inherit from it
+        self.alive = True
+
+    async def carry(self, exchange: Exchange, payload: bytes, timeouts: Timeouts) -> None:
+        """Send `payload` and return when the exchange is over, however it ends; only cancellation is raised."""
+        loop = asyncio.get_running_loop()
+        self._exchange, self._blocks = exchange, exchange.blocks
+        self._parser = httptools.HttpResponseParser(self)
+        self._done = loop.create_future()
+        self.headers = []
+        self._until_close = self._in_body = False
+        if exchange.sent_ns is None:
+            exchange.sent_ns = monotonic_ns()
+        self._transport.write(payload)
+        self._watch(exchange.sent_ns, timeouts)
+        try:
+            await self._done
+        except asyncio.CancelledError:
+            self._give_up("cancelled", None)
+            raise
+        finally:
+            self.used = True
+            if self._timer is not None:
+                self._timer.cancel()
+
+    def close(self) -> None:
+        self.alive = False
+        self._transport.abort()
+
+    # What the event loop calls. `data_received` is the hot path: the stamp comes first.
+
+    def data_received(self, data: bytes) -> None:
+        now_ns = monotonic_ns()
+        self._now_ns = now_ns
+        exchange = self._exchange
+        if exchange is None:  # nobody asked: a server's parting words
+            self.close()
+            return
+        if exchange.first_byte_ns is None:
+            exchange.first_byte_ns = now_ns
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            self._give_up("truncated", f"not HTTP/1.1: {error}: {data[:200]!r}")
+
+    def eof_received(self) -> None:
+        self._now_ns = monotonic_ns()
+        self.alive = False  # and the event loop closes the transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.alive = False
+        exchange = self._exchange
+        if exchange is None:
+            return
+        self._now_ns = monotonic_ns()
+        if exc is not None:
+            self._end("reset", f"{type(exc).__name__}: {exc}")
+        elif self._in_body and self._until_close:
+            exchange.complete = True
+            self._end(None, None)
+        elif exchange.first_byte_ns is None:
+            self._end("reset", "the server closed the connection without a response")
+        else:
+            self._end("truncated", "the server closed the connection inside the response")
+
+    # What llhttp calls from within `feed_data`.
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        if self._exchange is None:
+            return
+        status = self._parser.get_status_code()
+        self._in_body = status >= 200  # 100 and 103 announce the real one
+        if self._in_body:
+            self._exchange.http_status = status
+            framed = {name.lower() for name, _ in self.headers} & {b"content-length", b"transfer-encoding"}
+            self._until_close = not framed
+        else:
+            self.headers = []
+
+    def on_body(self, body: bytes) -> None:
+        self._blocks.append((self._now_ns, body))
+
+    def on_message_complete(self) -> None:
+        if self._exchange is None or not self._in_body:
+            return
+        self._exchange.complete = True
+        self._end(None, None)
+        if not self._parser.should_keep_alive():
+            self.close()
+
+    # Ends.
+
+    def _end(self, failure: str | None, error: str | None) -> None:
+        exchange = self._exchange
+        if exchange is None:
+            return
+        self._exchange, self._blocks = None, []  # what still comes belongs to nobody
+        exchange.end_ns, exchange.failure, exchange.error = self._now_ns, failure, error
+        if not self._done.done():
+            self._done.set_result(None)
+
+    def _give_up(self, failure: str, error: str | None) -> None:
+        self._now_ns = monotonic_ns()
+        self._end(failure, error)
+        self.close()
+
+    def _watch(self, sent_ns: int, timeouts: Timeouts) -> None:
+        """One timer per exchange, set again only when it fires: watching costs nothing per chunk."""
+        exchange = self._exchange
+        if exchange is None:
+            return
+        now_ns = monotonic_ns()
+        due_ns = sent_ns + round(timeouts.total_s * _NS)
+        if now_ns >= due_ns:
+            return self._give_up("timeout", f"not finished {timeouts.total_s:g} s after it was sent")
+        if timeouts.idle_s is not None:
+            idle_ns = last_progress_ns(exchange) + round(timeouts.idle_s * _NS)
+            if now_ns >= idle_ns:
+                return self._give_up("idle_timeout", f"nothing but silence or pings for {timeouts.idle_s:g} s")
+            due_ns = min(due_ns, idle_ns)
+        delay_s = (due_ns - now_ns) / _NS + 0.001  # uvloop's timers are whole milliseconds, and may be early
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._watch, sent_ns, timeouts)
+
+
+def last_progress_ns(exchange: Exchange) -> int:
+    """When the reply last moved: a byte of the head or of a line that is neither empty nor a comment (":")."""
+    progress_ns = max(exchange.sent_ns or 0, exchange.first_byte_ns or 0)
+    line_start = True
+    comment = False
+    for arrival_ns, block in exchange.blocks:
+        for line in block.splitlines(keepends=True):
+            if line_start:
+                comment = line.startswith(b":")
+            if not comment and line.strip():
+                progress_ns = arrival_ns
+            line_start = line.endswith((b"\n", b"\r"))
+    return progress_ns
+
+
+@dataclass(slots=True)
+class Origin:
+    """Where connections go. The first answer of the resolver is kept: all users load one address."""
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None
+    address: str | None = None
+
+    @classmethod
+    def of(cls, url: httpx.URL) -> Origin:
+        tls = httpx.create_ssl_context() if url.scheme == "https" else None
+        return cls(url.raw_host.decode(), url.port or (443 if tls else 80), tls)
+
+    async def connect(self, timeout_s: float) -> Connection:
+        """A new connection; OSError (TLS errors included) when there is none within `timeout_s`."""
+        connecting = asyncio.get_running_loop().create_connection(
+            Connection,
+            self.address or self.host,
+            self.port,
+            ssl=self.tls,
+            server_hostname=self.host if self.tls else None,
+        )
+        try:
+            transport, connection = await asyncio.wait_for(connecting, timeout_s)
+        except TimeoutError:
+            raise TimeoutError(f"no connection to {self.host}:{self.port} within {timeout_s:g} s") from None
+        if self.address is None:
+            self.address = transport.get_extra_info("peername")[0]
+        return connection
+
+
+class Channel:
+    """One user's line to the server: a connection kept between requests and replaced when it is gone."""
+
+    def __init__(self, origin: Origin, timeouts: Timeouts) -> None:
+        self._origin = origin
+        self._timeouts = timeouts
+        self.connection: Connection | None = None
+
+    async def open(self) -> str | None:
+        """Have a ready connection before it is needed; None, or why there is none."""
+        try:
+            self.connection = await self._origin.connect(self._timeouts.connect_s)
+        except OSError as error:
+            return f"{type(error).__name__}: {error}"
+        return None
+
+    async def exchange(self, exchange: Exchange, payload: bytes) -> None:
+        """Carry one exchange to its end. A *reused* connection that dies before the first byte of the response is
+        replaced and the request sent once more, the first stamp standing; a new connection that does so is a failure.
+        """
+        connection = self.connection
+        if connection is None or not connection.alive:
+            connection = await self._connect(exchange)
+            if connection is None:
+                return
+        reused = connection.used
+        await connection.carry(exchange, payload, self._timeouts)
+        if reused and exchange.failure == "reset" and exchange.first_byte_ns is None:
+            exchange.resent = True
+            exchange.failure = exchange.error = exchange.end_ns = None
+            connection = await self._connect(exchange)
+            if connection is not None:
+                await connection.carry(exchange, payload, self._timeouts)
+
+    async def _connect(self, exchange: Exchange) -> Connection | None:
+        try:
+            self.connection = await self._origin.connect(self._timeouts.connect_s)
+        except OSError as error:
+            exchange.failure, exchange.error = "connect_error", f"{type(error).__name__}: {error}"
+            exchange.end_ns = monotonic_ns()
+            return None
+        except asyncio.CancelledError:
+            exchange.failure, exchange.end_ns = "cancelled", monotonic_ns()
+            raise
+        return self.connection
+
+    def close(self) -> None:
+        if self.connection is not None:
+            self.connection.close()
+
+
+def head(request: httpx.Request, content_length: int) -> bytes:
+    """The bytes of an HTTP/1.1 request before its body, for a body of `content_length` bytes."""
+    lines = [b"%s %s HTTP/1.1" % (request.method.encode(), request.url.raw_path)]
+    lines += (b"%s: %s" % header for header in _headers(request.headers.raw))
+    lines.append(b"content-length: %d" % content_length)
+    return b"\r\n".join(lines) + b"\r\n\r\n"
+
+
+def _headers(raw: Iterable[tuple[bytes, bytes]]) -> Iterable[tuple[bytes, bytes]]:
+    return (pair for pair in raw if pair[0].lower() not in (b"content-length", b"transfer-encoding"))
+
+
+@dataclass
+class StampingTransport(httpx.AsyncBaseTransport):
+    """httpx's way in: a reply is taken in whole; its exchange, stamps included, is in the response's extensions."""
+
+    idle: dict[tuple[str, str, int], list[Channel]] = field(default_factory=dict)
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Raises httpx's own ConnectError, ReadTimeout, ReadError and RemoteProtocolError."""
+        body = await request.aread()
+        limits = request.extensions.get("timeout", {})
+        timeouts = Timeouts(limits.get("connect") or _DAY_S, _DAY_S, limits.get("read"))
+        key = (request.url.scheme, request.url.host, request.url.port or 0)
+        kept = self.idle.setdefault(key, [])
+        channel = kept.pop() if kept else Channel(Origin.of(request.url), timeouts)
+        exchange = Exchange(request_id=0, user=0, process=0, prompt_id="", scheduled_ns=monotonic_ns())
+        await channel.exchange(exchange, head(request, len(body)) + body)
+        if exchange.failure is not None:
+            raise _ERRORS[exchange.failure](exchange.error or exchange.failure, request=request)
+        kept.append(channel)
+        assert channel.connection is not None and exchange.http_status is not None
+        return httpx.Response(
+            exchange.http_status,
+            headers=[pair for pair in channel.connection.headers if pair[0].lower() != b"transfer-encoding"],
+            content=b"".join(block for _, block in exchange.blocks),
+            extensions={"exchange": exchange},
+        )
+
+    async def aclose(self) -> None:
+        for channels in self.idle.values():
+            for channel in channels:
+                channel.close()
+        self.idle.clear()
+
+
+_ERRORS: dict[str, type[httpx.TransportError]] = {
+    "connect_error": httpx.ConnectError,
+    "timeout": httpx.ReadTimeout,
+    "idle_timeout": httpx.ReadTimeout,
+    "reset": httpx.ReadError,
+    "truncated": httpx.RemoteProtocolError,
+}

@@ -1,0 +1,201 @@
+"""Simulated people: what each sends, when, and never two requests at once. Runs inside one worker's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from random import Random
+from time import monotonic_ns
+
+from servebench.load.arrivals import Pause
+from servebench.load.exchange import Exchange
+from servebench.load.requests import Conversation, Request, Requests
+from servebench.load.transport import Channel
+
+# After a failure a user waits before trying again, or 64 users would send a refusing server 100,000 requests a second.
+FAILURE_PAUSE_S = 1.0
+
+
+@dataclass
+class Ledger:
+    """Every exchange of one process: begun once, ended once."""
+
+    process: int
+    processes: int
+    finished: list[Exchange] = field(default_factory=list)
+    running: dict[int, Exchange] = field(default_factory=dict)
+    failures: int = 0
+    # Users that have ended a first request, and when the last of them did.
+    through: set[int] = field(default_factory=set)
+    through_ns: int = 0
+    _begun: int = 0
+
+    def begin(self, user: int, prompt_id: str, scheduled_ns: int) -> Exchange:
+        request_id = self._begun * self.processes + self.process
+        self._begun += 1
+        exchange = Exchange(request_id, user, self.process, prompt_id, scheduled_ns)
+        self.running[request_id] = exchange
+        return exchange
+
+    def end(self, exchange: Exchange) -> None:
+        del self.running[exchange.request_id]
+        self.finished.append(exchange)
+        if failed(exchange) and exchange.failure != "cancelled":
+            self.failures += 1
+        if exchange.user not in self.through and exchange.end_ns is not None:
+            self.through.add(exchange.user)
+            self.through_ns = max(self.through_ns, exchange.end_ns)
+
+    def sent_since(self, start_ns: int) -> int:
+        """Requests sent at or after `start_ns`, running ones included."""
+        running = sum(1 for e in self.running.values() if e.sent_ns is not None and e.sent_ns >= start_ns)
+        count = 0
+        for exchange in reversed(self.finished):  # in order of their ends
+            if exchange.end_ns is not None and exchange.end_ns < start_ns:
+                break
+            count += exchange.sent_ns is not None and exchange.sent_ns >= start_ns
+        return running + count
+
+    def awaits(self, start_ns: int, end_ns: int, *, by_schedule: bool) -> bool:
+        """Whether something runs that the window [start, end) needs: a target, or a warm-up request that the window
+        has heard from (any block of its body counts, so that a request is waited for too long rather than too short).
+        """
+        for exchange in self.running.values():
+            began_ns = exchange.scheduled_ns if by_schedule else exchange.sent_ns
+            if began_ns is None or began_ns >= end_ns:
+                continue
+            if began_ns >= start_ns or any(start_ns <= at_ns < end_ns for at_ns, _ in exchange.blocks):
+                return True
+        return False
+
+
+def failed(exchange: Exchange) -> bool:
+    """As far as it can be told without reading the body."""
+    return exchange.failure is not None or not 200 <= (exchange.http_status or 0) < 300
+
+
+async def sleep_until(due_ns: int) -> None:
+    """Never early; up to 1 ms late on top of the loop's own lag, as uvloop's timers are whole milliseconds."""
+    delay_ns = due_ns - monotonic_ns()
+    if delay_ns > 0:
+        await asyncio.sleep(-(-delay_ns // 1_000_000) / 1000)
+
+
+@dataclass
+class Tickets:
+    """Permissions to send, shared by all processes: the bytes of one file that all of them read through one
+    inherited descriptor, so the kernel deals each out once."""
+
+    descriptor: int
+
+    def take(self) -> bool:
+        return os.read(self.descriptor, 1) != b""
+
+
+@dataclass
+class Crew:
+    """The users of one process."""
+
+    ledger: Ledger
+    requests: Requests
+    channel: Callable[[], Channel]
+    seed: int
+    channels: dict[int, Channel] = field(default_factory=dict)
+
+    async def warm(self, users: list[int]) -> tuple[int, str | None]:
+        """Open a connection for each user, a few at a time; how many opened, and why the first other did not."""
+        gate = asyncio.Semaphore(32)
+
+        async def open_one(user: int) -> str | None:
+            async with gate:
+                return await self.channels.setdefault(user, self.channel()).open()
+
+        refusals = [why for why in await asyncio.gather(*map(open_one, users)) if why is not None]
+        return len(users) - len(refusals), refusals[0] if refusals else None
+
+    async def carry(self, user: int, request: Request, scheduled_ns: int) -> Exchange:
+        exchange = self.ledger.begin(user, request.prompt_id, scheduled_ns)
+        try:
+            await self.channels[user].exchange(exchange, request.payload)
+        finally:
+            self.ledger.end(exchange)
+        return exchange
+
+    async def closed(self, user: int, start_ns: int, pause: Pause | None, tickets: Tickets | None) -> None:
+        """Send, wait for the whole reply, pause, send the next, until cancelled or out of tickets. The next request
+        is made while the server works on this one, so that it costs no time between a reply and the next sending."""
+        loop = asyncio.get_running_loop()
+        random = Random(f"{self.seed} pause {user}")
+        ready = [self.requests.next()]
+        await sleep_until(start_ns)
+        scheduled_ns = start_ns
+        while tickets is None or tickets.take():
+            request = ready.pop()
+            loop.call_soon(lambda: ready.append(self.requests.next()))
+            exchange = await self.carry(user, request, scheduled_ns)
+            scheduled_ns = await self._rest(exchange, pause, random)
+
+    async def conversing(self, user: int, start_ns: int, turns: int, pause: Pause | None) -> None:
+        """As `closed`, in conversations of `turns` turns; a failed turn ends its conversation."""
+        random = Random(f"{self.seed} pause {user}")
+        conversation = Conversation(self.requests)
+        await sleep_until(start_ns)
+        scheduled_ns = start_ns
+        while True:
+            exchange = await self.carry(user, conversation.request(), scheduled_ns)
+            if not conversation.heard(exchange) or conversation.turn >= turns:
+                conversation = Conversation(self.requests)
+            scheduled_ns = await self._rest(exchange, pause, random)
+
+    async def _rest(self, exchange: Exchange, pause: Pause | None, random: Random) -> int:
+        """Pause after an exchange; returns when (ns) the next request is due."""
+        rest_s = FAILURE_PAUSE_S if failed(exchange) else pause.draw_s(random) if pause else 0.0
+        due_ns = (exchange.end_ns or monotonic_ns()) + round(rest_s * 1e9)
+        await sleep_until(due_ns)
+        return due_ns
+
+
+@dataclass
+class Dispatcher:
+    """Open loop and traces: requests go out at their times, whatever the server does. A "user" is a connection;
+    one that is free is taken before another is opened."""
+
+    crew: Crew
+    due: Iterator[tuple[int, Callable[[], Request]]]
+    # The next request's time; None when there is none left. The window is not over before it has passed.
+    next_ns: int | None = None
+    _free: list[int] = field(default_factory=list)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    async def run(self) -> None:
+        self._free = sorted(self.crew.channels, reverse=True)
+        try:
+            for due_ns, make in self.due:
+                self.next_ns = due_ns
+                request = make()
+                await sleep_until(due_ns)
+                task = asyncio.create_task(self._send(request, due_ns))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+                await asyncio.sleep(0)  # it has begun before `next_ns` moves on
+            self.next_ns = None
+            await asyncio.gather(*self._tasks)
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _send(self, request: Request, due_ns: int) -> None:
+        crew = self.crew
+        if not self._free:
+            first = crew.ledger.process
+            user = len(crew.channels) * crew.ledger.processes + first
+            crew.channels[user] = crew.channel()
+        else:
+            user = self._free.pop()
+        try:
+            await crew.carry(user, request, due_ns)
+        finally:
+            self._free.append(user)

@@ -1,0 +1,267 @@
+"""One worker process: a share of the users, its own event loop, its own clock readings.
+
+The parent talks JSON lines: on standard input first the `Job`, then `{"start_ns": …}`, `{"window": [start, end]}` and
+`{"stop": true}`; on standard output come `{"ready": …}`, progress once a second, `{"through": …}` when every user has
+ended its first request, `{"drained": true}` and `{"done": …}`. Records never go through these pipes: they are Arrow
+files in the job's directory. Run by `servebench.load.run` as `python -m servebench.load.worker`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any, BinaryIO
+
+import httpx
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.feather as feather
+import uvloop
+
+from servebench.lifeline import follow_parent
+from servebench.load.arrivals import Pause, schedule_ns
+from servebench.load.clock_server import read_clock
+from servebench.load.exchange import Exchange
+from servebench.load.limits import raise_nofile
+from servebench.load.requests import Requests
+from servebench.load.stream import parse, to_tables
+from servebench.load.tokens import counter
+from servebench.load.transport import Channel, Origin, Timeouts
+from servebench.load.users import Crew, Dispatcher, Ledger, Tickets, sleep_until
+from servebench.load.workers import Job
+
+_TICK_S = 0.02
+_PROGRESS_S = 1.0
+# While the parent waits for a number of targets.
+_TARGETS_S = 0.1
+CLOCK_SCHEMA = pa.schema(
+    [(name, pa.int64()) for name in ("request_id", "arrival_ns", "received_ns", "due_ns", "sent_ns")]
+)
+
+
+@dataclass
+class Worker:
+    job: Job
+    out: BinaryIO
+    window: tuple[int | None, int | None] = (None, None)
+    lags_ns: array[int] = field(default_factory=lambda: array("q"))
+
+    def say(self, **report: Any) -> None:
+        self.out.write(json.dumps(report).encode() + b"\n")
+        self.out.flush()
+
+    async def run(self) -> None:
+        job, workload = self.job, self.job.workload
+        origin = Origin.of(httpx.URL(job.target.chat_url))
+        timeouts = Timeouts(workload.connect_timeout_s, workload.timeout_s, workload.idle_timeout_s)
+        self.ledger = Ledger(job.process, job.processes)
+        requests = Requests(job.target, workload, job.seed, job.process, job.processes)
+        crew = Crew(self.ledger, requests, lambda: Channel(origin, timeouts), job.seed)
+        commands = asyncio.StreamReader()
+        await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)
+        self.dispatcher = Dispatcher(crew, iter(()))
+        opened, refusal = await crew.warm(job.users)
+        probe = await self._probe(crew) if job.probe and opened else None
+        self.say(ready=True, opened=opened, refusal=refusal, probe=probe)
+        start = await self._command(commands)
+        start_ns: int = start["start_ns"]
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+        load = asyncio.create_task(self._load(crew, start_ns, start["spread_s"]))
+        load.add_done_callback(_fatal)
+        ticks = asyncio.create_task(self._ticks(load))
+        await sleep_until(start_ns)
+        cpu_s, began_ns = time.process_time(), time.monotonic_ns()
+        while "stop" not in (command := await self._command(commands)):
+            self.window = tuple(command["window"])
+        cpu_s, wall_s = time.process_time() - cpu_s, (time.monotonic_ns() - began_ns) / 1e9
+        ticks.cancel()
+        load.cancel()
+        await asyncio.gather(load, ticks, return_exceptions=True)
+        for channel in crew.channels.values():
+            channel.close()
+        self._write()
+        self.say(done=True, client={"pid": os.getpid(), "cpu_s": cpu_s, "wall_s": wall_s, **self._delays()})
+
+    async def _probe(self, crew: Crew) -> dict[str, Any]:
+        """One answer before the load, for its length: users start spread over it. It is in no record."""
+        user = self.job.users[0]
+        request = crew.requests.next()
+        exchange = Exchange(-1, user, self.job.process, request.prompt_id, time.monotonic_ns())
+        await crew.channels[user].exchange(exchange, request.payload)
+        parsed = parse(exchange)
+        good = parsed.status == "ok" and exchange.end_ns is not None and exchange.sent_ns is not None
+        answer_s = (exchange.end_ns - exchange.sent_ns) / 1e9 if good else None  # type: ignore[operator]
+        return {"status": parsed.status, "error": parsed.error, "answer_s": answer_s}
+
+    async def _command(self, commands: asyncio.StreamReader) -> dict[str, Any]:
+        line = await commands.readline()
+        if not line:  # the parent is gone, and with it whoever wanted the result
+            os._exit(1)
+        return dict(json.loads(line))
+
+    async def _load(self, crew: Crew, start_ns: int, spread_s: float) -> None:
+        """All of this process's users, or its dispatcher; ends by itself only when nothing is left to send."""
+        job, workload = self.job, self.job.workload
+        pause = Pause.parse(workload.think) if workload.think else None
+        if workload.mode in ("open", "trace"):
+            self.dispatcher.due = self._due(crew.requests, start_ns)
+            await self.dispatcher.run()
+            return
+        async with asyncio.TaskGroup() as group:
+            for user in job.users:
+                begin_ns = start_ns + round(spread_s * 1e9 * user / job.total_users)
+                if workload.mode == "conversation":
+                    assert workload.turns is not None
+                    group.create_task(crew.conversing(user, begin_ns, workload.turns, pause))
+                else:
+                    tickets = Tickets(job.tickets) if job.tickets is not None else None
+                    group.create_task(crew.closed(user, begin_ns, pause, tickets))
+
+    def _due(self, requests: Requests, start_ns: int) -> Iterator[tuple[int, Any]]:
+        job, workload = self.job, self.job.workload
+        if workload.mode == "trace":
+            for at_s, request in requests.trace():
+                yield start_ns + round(at_s * 1e9), lambda request=request: request
+        else:
+            assert workload.rate is not None
+            random = Random(f"{job.seed} arrivals {job.process}")
+            for at_ns in schedule_ns(workload.rate, workload.arrivals, start_ns, job.process, job.processes, random):
+                yield at_ns, requests.next
+
+    async def _ticks(self, load: asyncio.Task[None]) -> None:
+        """Sample the loop's lag; tell the parent how things stand."""
+        loop = asyncio.get_running_loop()
+        through = drained = False
+        told_s = loop.time()
+        while True:
+            due_ns = time.monotonic_ns() + round(_TICK_S * 1e9)
+            await asyncio.sleep(_TICK_S)
+            self.lags_ns.append(max(0, time.monotonic_ns() - due_ns))
+            if not through and self.ledger.through >= set(self.job.users):
+                through = True
+                self.say(through=True, through_ns=self.ledger.through_ns)
+            if not drained and (load.done() or self._drained()):
+                drained = True
+                self.say(drained=True)
+            waited_for = self.window[0] is not None and self.window[1] is None
+            if loop.time() - told_s >= (_TARGETS_S if waited_for else _PROGRESS_S):
+                told_s = loop.time()
+                self._tell()
+
+    def _tell(self) -> None:
+        ledger = self.ledger
+        sent = ledger.sent_since(self.window[0]) if self.window[0] is not None else 0
+        self.say(
+            running=len(ledger.running),
+            finished=len(ledger.finished),
+            failures=ledger.failures,
+            through_users=len(ledger.through),
+            targets=sent,
+        )
+
+    def _drained(self) -> bool:
+        start_ns, end_ns = self.window
+        if start_ns is None or end_ns is None or time.monotonic_ns() < end_ns:
+            return False
+        by_schedule = self.job.workload.mode == "open"
+        if by_schedule and self.dispatcher.next_ns is not None and self.dispatcher.next_ns < end_ns:
+            return False
+        return not self.ledger.awaits(start_ns, end_ns, by_schedule=by_schedule)
+
+    def _write(self) -> None:
+        """The records of this process, and the clock server's stamps when it was one that was loaded."""
+        job = self.job
+        clock: list[tuple[int, int, int, int, int]] = []
+
+        def each() -> Iterator[Exchange]:
+            exchanges = self.ledger.finished
+            exchanges.sort(key=lambda exchange: exchange.request_id, reverse=True)
+            while exchanges:
+                exchange = exchanges.pop()
+                if job.clock:
+                    for arrival_ns, block in exchange.blocks:
+                        clock.extend((exchange.request_id, arrival_ns, *stamps) for stamps in read_clock(block))
+                yield exchange
+
+        start_ns, end_ns = self.window
+        requests, chunks = to_tables(
+            each(),
+            None if start_ns is None or end_ns is None else (start_ns, end_ns),
+            count_tokens=counter(job.workload.tokenizer),
+            keep_text=job.workload.keep_text,
+            by_schedule=job.workload.mode == "open",
+        )
+        directory = Path(job.directory)
+        feather.write_feather(requests, str(directory / f"requests{job.process}.arrow"), compression="uncompressed")
+        feather.write_feather(chunks, str(directory / f"chunks{job.process}.arrow"), compression="uncompressed")
+        if job.clock:
+            columns = [pa.array(column, pa.int64()) for column in zip(*clock, strict=True)] or [[]] * len(CLOCK_SCHEMA)
+            table = pa.table(dict(zip(CLOCK_SCHEMA.names, columns, strict=True)), schema=CLOCK_SCHEMA)
+            feather.write_feather(table, str(directory / f"clock{job.process}.arrow"), compression="uncompressed")
+        self.dispatches_ns = _delays_ns(requests)
+
+    def _delays(self) -> dict[str, float | None]:
+        """Seconds. Loop lag includes the timers' own resolution of 1 ms; a dispatch delay is sent − scheduled."""
+        lags_ns, dispatches_ns = np.asarray(self.lags_ns), self.dispatches_ns
+        return {
+            "loop_lag_p50_s": _percentile_s(lags_ns, 50),
+            "loop_lag_p99_s": _percentile_s(lags_ns, 99),
+            "loop_lag_max_s": _percentile_s(lags_ns, 100),
+            "dispatch_delay_p50_s": _percentile_s(dispatches_ns, 50),
+            "dispatch_delay_p99_s": _percentile_s(dispatches_ns, 99),
+        }
+
+
+def _fatal(load: asyncio.Task[None]) -> None:
+    """A fault of ours ends the process, and with it the measurement."""
+    if not load.cancelled() and (error := load.exception()) is not None:
+        traceback.print_exception(error)
+        os._exit(1)
+
+
+def _delays_ns(requests: pa.Table) -> npt.NDArray[np.int64]:
+    sent = requests.select(["scheduled_ns", "sent_ns"]).drop_null()
+    return np.asarray(pc.subtract(sent["sent_ns"], sent["scheduled_ns"]), dtype=np.int64)
+
+
+def _percentile_s(values_ns: npt.NDArray[np.int64], percent: float) -> float | None:
+    return float(np.percentile(values_ns, percent, method="inverted_cdf")) / 1e9 if len(values_ns) else None
+
+
+def _first_line() -> bytes:
+    """Byte by byte, as what follows it on standard input is the event loop's to read."""
+    line = b""
+    while not line.endswith(b"\n") and (byte := os.read(0, 1)):
+        line += byte
+    return line
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the parent, which stops its workers
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever else prints, prints to the console
+    job = Job.from_json(_first_line())
+    follow_parent(job.parent, signal.SIGKILL)
+    raise_nofile()
+    if job.cpu is not None:
+        os.sched_setaffinity(0, {job.cpu})
+    uvloop.run(Worker(job, out).run())
+
+
+if __name__ == "__main__":
+    main()

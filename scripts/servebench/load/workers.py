@@ -1,0 +1,135 @@
+"""The worker processes as the parent sees them: started, told, listened to, and never left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from servebench.load.workload import Target, Workload
+
+
+class LoadError(RuntimeError):
+    """Nothing could be measured: no connection at all, or a worker process died."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What one worker is to do. `users` are its share of `total_users`; `tickets` is an inherited descriptor (count
+    mode); `probe` asks for one answer before the load; `clock` for the clock server's stamps; `cpu` is a core."""
+
+    target: Target
+    workload: Workload
+    users: list[int]
+    total_users: int
+    process: int
+    processes: int
+    seed: int
+    directory: str
+    parent: int
+    probe: bool = False
+    tickets: int | None = None
+    clock: bool = False
+    cpu: int | None = None
+
+    def to_json(self) -> bytes:
+        return json.dumps(asdict(self)).encode() + b"\n"
+
+    @classmethod
+    def from_json(cls, line: bytes) -> Job:
+        values = json.loads(line)
+        return cls(target=Target(**values.pop("target")), workload=Workload(**values.pop("workload")), **values)
+
+
+class Workers:
+    """A context manager: inside it the workers run, after it none does. Reports are JSON lines (see worker.py); the
+    latest value each worker gave under a name is kept."""
+
+    def __init__(self, jobs: list[Job]) -> None:
+        self._jobs = jobs
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._latest: list[dict[str, Any]] = [{} for _ in jobs]
+        self._partial = [b"" for _ in jobs]
+        self._selector = selectors.DefaultSelector()
+
+    def __enter__(self) -> Self:
+        try:
+            for job in self._jobs:
+                self._start(job)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _start(self, job: Job) -> None:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "servebench.load.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pass_fds=[] if job.tickets is None else [job.tickets],
+        )
+        self._processes.append(process)
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(job.to_json())
+        process.stdin.flush()
+        self._selector.register(process.stdout, selectors.EVENT_READ, job.process)
+
+    def __exit__(self, *_: object) -> None:
+        """The end of a worker's standard input ends it, unless it is past that."""
+        for process in self._processes:
+            assert process.stdin is not None and process.stdout is not None
+            with suppress(BrokenPipeError):  # it is dead already
+                process.stdin.close()
+            process.stdout.close()
+        for process in self._processes:
+            try:
+                process.wait(5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._selector.close()
+
+    def tell(self, **command: Any) -> None:
+        line = json.dumps(command).encode() + b"\n"
+        for index, process in enumerate(self._processes):
+            assert process.stdin is not None
+            try:
+                process.stdin.write(line)
+                process.stdin.flush()
+            except BrokenPipeError:
+                self._died(index)
+
+    def listen(self, timeout_s: float) -> None:
+        """Take in what has been reported, waiting at most `timeout_s` for something."""
+        for key, _ in self._selector.select(timeout_s):
+            index: int = key.data
+            data = os.read(key.fd, 1 << 16)
+            if not data:
+                if "done" not in self._latest[index]:
+                    self._died(index)
+                self._selector.unregister(key.fileobj)
+            *lines, self._partial[index] = (self._partial[index] + data).split(b"\n")
+            for line in lines:
+                self._latest[index].update(json.loads(line))
+
+    def _died(self, index: int) -> None:
+        code = self._processes[index].wait()
+        raise LoadError(f"load worker {index} died with exit code {code}; what it said stands above")
+
+    def gather(self, name: str) -> list[dict[str, Any]]:
+        """Wait until every worker has reported `name`; everything each has reported so far."""
+        while not self.all(name):
+            self.listen(1.0)
+        return self._latest
+
+    def all(self, name: str) -> bool:
+        return all(name in latest for latest in self._latest)
+
+    def values(self, name: str) -> Iterator[Any]:
+        return (latest[name] for latest in self._latest if name in latest)
