@@ -1,0 +1,79 @@
+"""Engine environments: a virtual environment made from a hash-pinned lock, kept in the user's cache."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from servebench.infrastructure import InfrastructureError, locked
+
+# Written last, so that an environment whose making was interrupted is not taken for a whole one.
+MARKER = "servebench.json"
+
+
+def make(
+    name: str, lock_path: Path, cache_root: Path, progress: Callable[[str], None] = lambda line: None
+) -> dict[str, Any]:
+    """Make the environment of `lock_path` (`envs/<name>.lock`) under `<cache>/envs`, or find it made.
+
+    Returns {name, python (path), lock_sha256, python_version, packages: {name: version}}, plain JSON. A virtual
+    environment cannot be moved, so it is built at its final place, under a lock, and marked when whole.
+    Beside the lock, `envs/<name>.after.py` may hold a script that is run by the new interpreter at the end.
+    Raises `InfrastructureError` with pip's own words when a package cannot be had.
+    """
+    digest = hashlib.sha256(lock_path.read_bytes()).hexdigest()
+    after = lock_path.with_suffix(".after.py")
+    content = lock_path.read_bytes() + (after.read_bytes() if after.exists() else b"") + sys.version.encode()
+    place = cache_root / "envs" / f"{name}-{hashlib.sha256(content).hexdigest()[:16]}"
+    with locked(place.with_name(f"{place.name}.lock"), waiting=progress):
+        found = _made(place)
+        if found is None:
+            shutil.rmtree(place, ignore_errors=True)
+            progress(f"making the engine environment {name} in {place}")
+            found = _make(name, lock_path, digest, after, place)
+    return found
+
+
+def _made(place: Path) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = json.loads((place / MARKER).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    # The interpreter it was made with may have been removed since; then its link leads nowhere.
+    return found if Path(found["python"]).exists() else None
+
+
+def _make(name: str, lock_path: Path, digest: str, after: Path, place: Path) -> dict[str, Any]:
+    python = place / "bin" / "python"
+    pip = [str(python), "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    _run([sys.executable, "-m", "venv", str(place)], name)
+    # The lock is complete, so dependencies are not resolved again; wheels only, so that nothing is compiled.
+    _run([*pip, "install", "--require-hashes", "--only-binary", ":all:", "--no-deps", "-r", str(lock_path)], name)
+    if after.exists():
+        _run([str(python), str(after)], name)
+    listed = json.loads(_run([*pip, "list", "--format", "json"], name))
+    made = {
+        "name": name,
+        "python": str(python),
+        "lock_sha256": digest,
+        "python_version": sys.version.split()[0],
+        "packages": {entry["name"]: entry["version"] for entry in listed},
+    }
+    (place / MARKER).write_text(json.dumps(made, indent=1), encoding="utf-8")
+    return made
+
+
+def _run(command: list[str], name: str) -> str:
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode:
+        raise InfrastructureError(
+            f"envs/{name}.lock: the environment could not be made: {' '.join(command)}: "
+            f"{(result.stderr or result.stdout).strip()}"
+        )
+    return result.stdout

@@ -1,0 +1,152 @@
+"""The process between a session and its engine, so that no engine outlives its session, however that one ends.
+
+    python -I guard.py STOP_TIMEOUT_S ENGINE_COMMAND...
+
+It runs the engine in a process group of its own and holds the other end of a pipe on its standard input. When the
+session closes the pipe, or dies by any signal (then the kernel closes it), the guard stops the engine: SIGTERM to the
+engine's main process, which lets it end its own children; after STOP_TIMEOUT_S seconds SIGKILL to every descendant.
+It is the reaper of orphaned descendants (Linux), so that a worker that left its group or its parent is found too and no
+zombie is left; and if the guard itself is killed, the kernel ends the engine (PR_SET_PDEATHSIG).
+
+The first line it writes to standard output is the engine's pid. It exits with the engine's exit status, 128 + signal
+when the engine died by a signal; with 0 when it was told to stop and everything is gone.
+"""
+
+import ctypes
+import os
+import select
+import signal
+import sys
+import time
+from pathlib import Path
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+LINUX = sys.platform == "linux"
+
+
+def main() -> int:
+    """Run the engine, wait for its end or the session's, leave nothing behind."""
+    stop_timeout_s, command = float(sys.argv[1]), sys.argv[2:]
+    # A signal meant for the session's group must not end the guard before the engine; the pipe tells it in time.
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signum, signal.SIG_IGN)
+    woken, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    if LINUX:
+        prctl(PR_SET_CHILD_SUBREAPER, 1)
+    guard = os.getpid()
+    engine = os.fork()
+    if engine == 0:
+        become(command, guard)
+    print(engine, flush=True)
+
+    while True:
+        ready, _, _ = select.select([sys.stdin.fileno(), woken], [], [])
+        if woken in ready:
+            os.read(woken, 4096)
+            status = reap(engine)
+            if status is not None:
+                end_all(engine, deadline=time.monotonic())
+                code = os.waitstatus_to_exitcode(status)
+                return code if code >= 0 else 128 - code
+        if sys.stdin.fileno() in ready and not os.read(sys.stdin.fileno(), 4096):
+            send(engine, signal.SIGTERM)
+            end_all(engine, deadline=time.monotonic() + stop_timeout_s)
+            return 0
+
+
+def become(command: list[str], guard: int) -> None:
+    """In the child: a group of its own, tied to the guard's life, then the engine itself."""
+    os.setpgid(0, 0)
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
+        signal.signal(signum, signal.SIG_DFL)
+    if LINUX:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)  # standard output carries the guard's one line; the engine's goes to the log
+    if os.getppid() == guard:
+        try:
+            os.execvp(command[0], command)
+        except OSError as error:
+            print(f"{command[0]}: {error.strerror}", file=sys.stderr, flush=True)
+    os._exit(127)
+
+
+def prctl(option: int, value: int) -> None:
+    """Set a process attribute; raises OSError."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl failed")
+
+
+def reap(engine: int) -> int | None:
+    """Collect every dead child; the engine's wait status if it is among them."""
+    status = None
+    while True:
+        try:
+            pid, wait_status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return status
+        if pid == 0:
+            return status
+        if pid == engine:
+            status = wait_status
+
+
+def end_all(engine: int, deadline: float) -> None:
+    """Wait until no descendant is left; from `deadline` (monotonic seconds) on kill what still is."""
+    while True:
+        reap(engine)
+        left = descendants(os.getpid()) if LINUX else group(engine)
+        if not left:
+            return
+        if time.monotonic() >= deadline:
+            for pid in left:
+                send(pid, signal.SIGKILL)
+        time.sleep(0.02)
+
+
+def send(pid: int, signum: int) -> None:
+    """Send a signal; a process that is gone needs none."""
+    try:
+        os.kill(pid, signum)
+    except ProcessLookupError:
+        pass
+
+
+def descendants(ancestor: int) -> list[int]:
+    """Live processes below `ancestor`, by /proc. A zombie is not a survivor."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                # The name in parentheses may contain anything, so fields are counted from the last one.
+                state, parent = (entry / "stat").read_bytes().rpartition(b")")[2].split()[:2]
+            except OSError:
+                continue
+            if state != b"Z":
+                parents[int(entry.name)] = int(parent)
+
+    def below(pid: int) -> bool:
+        while pid in parents:
+            pid = parents[pid]
+            if pid == ancestor:
+                return True
+        return False
+
+    return [pid for pid in parents if below(pid)]
+
+
+def group(engine: int) -> list[int]:
+    """[-engine], which `kill` takes for the whole group, while the group has a member (systems without /proc)."""
+    try:
+        os.killpg(engine, 0)
+    except (ProcessLookupError, PermissionError):
+        return []
+    return [-engine]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
