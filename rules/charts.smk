@@ -1,15 +1,5 @@
 """One job for each chart."""
 
-from servebench.charts import NAMES as CHARTS
-
-
-def charts_files():
-    return expand(
-        f"{RESULTS}/charts/{{chart}}.{{kind}}",
-        chart=CHARTS,
-        kind=("html", "svg", "png"),
-    )
-
 
 rule chart:
     input:
@@ -26,7 +16,8 @@ rule chart:
     log:
         f"{RESULTS}/logs/charts/{{chart}}.log",
     params:
+        results=experiment_folder,
         style=planning.canonical(PLAN.charts),
         source=source_digest("charts/*"),
     shell:
-        "exec {PYTHON} -m servebench chart {wildcards.chart} --style {params.style:q} --results {RESULTS:q} --log {log:q}"
+        "exec python -m servebench chart {wildcards.chart} --style {params.style:q} --results {params.results:q} --log {log:q}"

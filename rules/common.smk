@@ -12,9 +12,11 @@ sys.path.insert(0, str(Path(workflow.basedir) / "scripts"))
 
 from servebench import configuration, estimate
 from servebench import plan as planning
+from servebench.charts import NAMES as CHARTS
 
 BASE = Path(workflow.basedir)
-PYTHON = shlex.quote(sys.executable)
+# The interpreter that runs this workflow also runs its jobs, whether or not its environment is activated.
+shell.prefix(f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH; ")
 
 try:
     PLAN = configuration.load(config, workflow.configfiles)
@@ -53,6 +55,11 @@ def untracked_runtime(wildcards, resources):
     return planning.canonical(PLAN.runtime)
 
 
+def experiment_folder(wildcards):
+    """Where the experiment's results are, for the verbs."""
+    return RESULTS
+
+
 def users_files(setting, round_):
     """The measurement files of one session, in ascending numbers of users."""
     folder = f"{RESULTS}/measurements/{setting.run}/{setting.name}/round{round_}"
@@ -67,6 +74,78 @@ def measurement_files():
         for s in PLAN.settings.values()
         for file in users_files(s, round_)
     ]
+
+
+def requantize_source(wildcards):
+    """The manifest of the model a requantized one is made from."""
+    requantize = PLAN.models[wildcards.model].requantize
+    return [f"{RESULTS}/models/{requantize['from']}.json"] if requantize else []
+
+
+def model_identity(wildcards):
+    return planning.canonical(
+        planning.model_identity(PLAN.models[wildcards.model], PLAN.models)
+    )
+
+
+def untracked_models(wildcards, resources):
+    """The models as configured, with where they are fetched from: a new address fetches nothing again."""
+    return planning.canonical(PLAN.models)
+
+
+def lock_digest(wildcards):
+    return configuration.engine_pin({"environment": wildcards.environment})
+
+
+def engine_manifest(setting):
+    """The environment of the setting's engine, where it needs one."""
+    environment = setting.engine.environment
+    return [f"{RESULTS}/engines/{environment}.json"] if environment else []
+
+
+def model_manifest(setting):
+    """The manifest of the setting's model; a server reached by URL has its own."""
+    return (
+        []
+        if setting.engine.kind in ("url", "simulator")
+        else [f"{RESULTS}/models/{setting.model.key}.json"]
+    )
+
+
+def session_priority(rank):
+    """All of round 1 in the experiment's order, then all of round 2; rounds never wait for each other's files."""
+
+    def priority(wildcards):
+        return (PLAN.rounds - int(wildcards.round) + 1) * 1000 - rank
+
+    return priority
+
+
+def untracked_rank(rank):
+    """Only kept with the record: another order of settings measures nothing again."""
+
+    def place(wildcards, resources):
+        return rank
+
+    return place
+
+
+def untracked_forced(wildcards, resources):
+    """Failed measurements are tried again when the run is forced; good ones never are."""
+    forced = (
+        workflow.dag_settings.forceall
+        or workflow.dag_settings.forcerun
+        or workflow.dag_settings.forcetargets
+    )
+    return "--retry-failed" if forced else ""
+
+
+def charts_files():
+    return expand(
+        f"{RESULTS}/charts/{{chart}}.{{kind}}",
+        chart=CHARTS,
+        kind=("html", "svg", "png"),
+    )
 
 
 def print_start():

@@ -1,10 +1,6 @@
 """Engine environments: one virtual environment for each lock file under envs/, kept in the cache."""
 
 
-def lock_digest(wildcards):
-    return configuration.engine_pin({"environment": wildcards.environment})
-
-
 rule engine_environment:
     output:
         f"{RESULTS}/engines/{{environment}}.json",
@@ -18,5 +14,5 @@ rule engine_environment:
         lock=lock_digest,
         runtime=untracked_runtime,
     shell:
-        "exec {PYTHON} -m servebench environment {wildcards.environment:q}"
+        "exec python -m servebench environment {wildcards.environment:q}"
         " --runtime {params.runtime:q} --log {log:q} --out {output:q}"

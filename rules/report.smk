@@ -10,7 +10,8 @@ rule report:
     log:
         f"{RESULTS}/logs/report.log",
     params:
+        results=experiment_folder,
         style=planning.canonical(PLAN.charts),
         source=source_digest("charts/*", "report/*"),
     shell:
-        "exec {PYTHON} -m servebench report --style {params.style:q} --results {RESULTS:q} --log {log:q}"
+        "exec python -m servebench report --style {params.style:q} --results {params.results:q} --log {log:q}"

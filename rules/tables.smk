@@ -25,8 +25,9 @@ rule tables:
     log:
         f"{RESULTS}/logs/tables.log",
     params:
+        results=experiment_folder,
         source=source_digest(
             "tables.py", "publish.py", "figures.py", "store.py", "load/records.py"
         ),
     shell:
-        "exec {PYTHON} -m servebench tables --results {RESULTS:q} --log {log:q}"
+        "exec python -m servebench tables --results {params.results:q} --log {log:q}"
