@@ -1,0 +1,231 @@
+"""The published JSON: `concurrency.json` for the first run, `<run>_concurrency.json` for every other (docs/json.md).
+
+Runs never share a file, so that nobody puts their values into one table by accident.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pyarrow as pa
+
+from servebench.plan import Plan
+from servebench.tables import FIGURES
+
+VERSION = 1
+# Ranges over the rounds that are published; the rest of the figures is in the Parquet tables.
+RANGES = tuple(name for name in FIGURES if name not in ("client_cpu_ratio", "send_delay_p99_s"))
+_ROUND = (
+    "round",
+    "status",
+    "reason",
+    *FIGURES,
+    "meets_line",
+    "line_confidence",
+    "valid",
+    "invalid_reasons",
+    "session_id",
+    "server_age_s",
+    "users_before",
+    "started_at",
+)
+_MARKS = ("rounds", "meets_line_both_rounds", "line_confidence_min", "unstable", "reference_only", "marks", "failure")
+_SERVER = ("engine_version", "engine_build", "engine_pin", "argv", "model_sha256", "machine", "fingerprint")
+_SLOW = ("users", "band_low", "band_high", "band_slow", "band_total", "other_slow", "other_total")
+_RATIO = ("kind", "setting", "baseline", "users", "figure", "ratio_min", "ratio_max", "rounds")
+
+
+def concurrency(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> dict[str, Any]:
+    """What one run measured, as JSON values: settings with how they were launched, and each setting × users.
+
+    Needs the tables `measurements` and `settings`; `slow_requests`, `ratios` and `sessions` are used when there.
+    A figure that was not measured is null; a range is [smaller, larger] over the rounds, or null.
+    """
+    measured = _of(tables, "measurements", run)
+    content = {
+        "schema": f"servebench.concurrency/{VERSION}",
+        "experiment": plan.experiment,
+        "title": plan.title,
+        "run": run,
+        "rounds": plan.rounds,
+        "line": {name: getattr(plan.line, name) for name in ("ttft_p95_s", "user_tok_s", "min_targets")},
+        "settings": [_setting(tables, plan, name, measured) for name, s in plan.settings.items() if s.run == run],
+        "results": [_result(row, measured) for row in _of(tables, "settings", run)],
+        "slow_requests": [_only(row, ("setting", *_SLOW)) for row in _of(tables, "slow_requests", run)],
+        "ratios": [_only(row, _RATIO) for row in _of(tables, "ratios", run) if row["kind"] != "drift"],
+    }
+    jsonschema.validate(content, SCHEMA)
+    return content
+
+
+def write(tables: Mapping[str, pa.Table], plan: Plan, directory: Path) -> list[Path]:
+    """One file for each run of the plan, whole or not at all; returns the paths."""
+    paths = []
+    for number, run in enumerate(plan.runs):
+        path = directory / ("concurrency.json" if number == 0 else f"{run}_concurrency.json")
+        text = json.dumps(concurrency(tables, plan, run), ensure_ascii=False, allow_nan=False, indent=1)
+        directory.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(".json.part")
+        part.write_text(text + "\n", encoding="utf-8")
+        part.replace(path)
+        paths.append(path)
+    return paths
+
+
+def _setting(tables: Mapping[str, pa.Table], plan: Plan, name: str, measured: list[dict[str, Any]]) -> dict[str, Any]:
+    setting = plan.settings[name]
+    mine = [row for row in measured if row["setting"] == name]
+    sizes = [row["memory_gib"] for row in _of(tables, "sessions", setting.run) if row["setting"] == name]
+    return {
+        "setting": name,
+        "engine": setting.engine.key,
+        "engine_kind": setting.engine.kind,
+        "model_name": setting.model.name,
+        "quantization": setting.model.quantization,
+        "slots": setting.slots,
+        "context": setting.context,
+        "args": list(setting.args),
+        "env": dict(setting.env),
+        "users": list(setting.users),
+        "memory_gib": max((size for size in sizes if size is not None), default=None),
+        "model_note": setting.model.note,
+        "servers": _different([_only(row, _SERVER) for row in mine]),
+    }
+
+
+def _different(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    kept: list[dict[str, Any]] = []
+    for row in rows:
+        if row not in kept:
+            kept.append(row)
+    return kept
+
+
+def _result(row: Mapping[str, Any], measured: list[dict[str, Any]]) -> dict[str, Any]:
+    place = {"setting": row["setting"], "users": row["users"]}
+    ranges = {figure: _pair(row[f"{figure}_min"], row[f"{figure}_max"]) for figure in RANGES}
+    mine = [m for m in measured if (m["setting"], m["users"]) == (row["setting"], row["users"])]
+    return place | ranges | _only(row, _MARKS) | {"by_round": [_only(m, _ROUND) for m in mine]}
+
+
+def _pair(low: Any, high: Any) -> list[Any] | None:
+    return None if low is None else [low, high]
+
+
+def _of(tables: Mapping[str, pa.Table], name: str, run: str) -> list[dict[str, Any]]:
+    return [row for row in tables[name].to_pylist() if row["run"] == run] if name in tables else []
+
+
+def _only(row: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: row[name] for name in names}
+
+
+def _object(**properties: Any) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "required": list(properties),
+        "properties": properties,
+    }
+
+
+def _list(items: Any) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+_TEXT, _INT, _REAL, _BOOL = ({"type": kind} for kind in ("string", "integer", "number", "boolean"))
+_REAL_OR_NULL, _INT_OR_NULL, _TEXT_OR_NULL, _BOOL_OR_NULL = (
+    {"type": [kind, "null"]} for kind in ("number", "integer", "string", "boolean")
+)
+_TEXTS, _TEXTS_OR_NULL = _list(_TEXT), {"type": ["array", "null"], "items": _TEXT}
+_INTS_OR_NULL = {"type": ["array", "null"], "items": _INT}
+_RANGE = {"type": ["array", "null"], "items": _REAL, "minItems": 2, "maxItems": 2}
+_LANGUAGES = {"oneOf": [_TEXT, {"type": "object", "additionalProperties": _TEXT}, {"type": "null"}]}
+
+SCHEMA: Mapping[str, Any] = _object(
+    schema={"const": f"servebench.concurrency/{VERSION}"},
+    experiment=_TEXT,
+    title=_LANGUAGES,
+    run=_TEXT,
+    rounds=_INT,
+    line=_object(ttft_p95_s=_REAL, user_tok_s=_REAL, min_targets=_INT),
+    settings=_list(
+        _object(
+            setting=_TEXT,
+            engine=_TEXT,
+            engine_kind=_TEXT,
+            model_name=_TEXT,
+            quantization=_TEXT_OR_NULL,
+            slots=_INT,
+            context=_INT_OR_NULL,
+            args=_TEXTS,
+            env={"type": "object", "additionalProperties": _TEXT},
+            users=_list(_INT),
+            memory_gib=_REAL_OR_NULL,
+            model_note=_LANGUAGES,
+            servers=_list(
+                _object(
+                    **{name: _TEXTS_OR_NULL if name == "argv" else _TEXT_OR_NULL for name in _SERVER},
+                )
+            ),
+        )
+    ),
+    results=_list(
+        _object(
+            setting=_TEXT,
+            users=_INT,
+            **dict.fromkeys(RANGES, _RANGE),
+            rounds=_INT,
+            meets_line_both_rounds=_BOOL_OR_NULL,
+            line_confidence_min=_REAL_OR_NULL,
+            unstable=_BOOL_OR_NULL,
+            reference_only=_BOOL_OR_NULL,
+            marks=_TEXTS,
+            failure=_TEXT_OR_NULL,
+            by_round=_list(
+                _object(
+                    round=_INT,
+                    status={"enum": ["ok", "failed"]},
+                    reason=_TEXT_OR_NULL,
+                    **{name: _INT_OR_NULL if kind == "int" else _REAL_OR_NULL for name, kind in FIGURES.items()},
+                    meets_line=_BOOL_OR_NULL,
+                    line_confidence=_REAL_OR_NULL,
+                    valid=_BOOL_OR_NULL,
+                    invalid_reasons=_TEXTS,
+                    session_id=_TEXT_OR_NULL,
+                    server_age_s=_REAL_OR_NULL,
+                    users_before=_INTS_OR_NULL,
+                    started_at=_TEXT_OR_NULL,
+                )
+            ),
+        )
+    ),
+    slow_requests=_list(
+        _object(
+            setting=_TEXT,
+            users=_INT,
+            band_low=_INT_OR_NULL,
+            band_high=_INT_OR_NULL,
+            band_slow=_INT_OR_NULL,
+            band_total=_INT_OR_NULL,
+            other_slow=_INT,
+            other_total=_INT,
+        )
+    ),
+    ratios=_list(
+        _object(
+            kind={"enum": ["control", "engine", "slots", "quantization"]},
+            setting=_TEXT,
+            baseline=_TEXT,
+            users=_INT,
+            figure=_TEXT,
+            ratio_min=_REAL,
+            ratio_max=_REAL,
+            rounds=_INT,
+        )
+    ),
+)
