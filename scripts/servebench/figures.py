@@ -28,6 +28,8 @@ CLIENT_CPU_LIMIT = 0.7
 STEADY = (0.8, 1.2)
 # Ways of loading in which the schedule, not the reply, decides when to send: latency starts at the schedule.
 SCHEDULED_MODES = ("open", "trace")
+# Ways of loading that end by themselves: their beginning and end are no steady state, and need not be.
+WHOLE_MODES = ("count", "trace")
 FAILURES = tuple(status for status in STATUSES if status not in ("ok", "cancelled"))
 
 
@@ -127,16 +129,9 @@ class _Rows:
         self.row_of_chunk: Ints = chunk_rows(chunks, requests)
         self.arrival_of_chunk: Ints = chunks["arrival_ns"].to_numpy()
         self.tokens_of_chunk: Ints = chunks["tokens"].to_numpy()
-        self.window = self._window(meta)
-        self.window_s = (self.window[1] - self.window[0]) / 1e9 if self.window else None
-
-    def _window(self, meta: dict[str, Any]) -> tuple[int, int] | None:
-        """[start, end) in ns. A number of requests (mode count) is timed from the first sending to the last end,
-        which it includes."""
-        if self.mode != "count":
-            return int(meta["window_start_ns"]), int(meta["window_end_ns"])
-        ran = self.target & (self.sent_ns >= 0) & (self.end_ns >= 0)
-        return (int(self.sent_ns[ran].min()), int(self.end_ns[ran].max()) + 1) if ran.any() else None
+        # [start, end) in ns; in the modes without a warm-up the whole load, its last end included.
+        self.window: tuple[int, int] = meta["window_start_ns"], meta["window_end_ns"]
+        self.window_s = (self.window[1] - self.window[0]) / 1e9
 
     def stamps(self, column: str) -> Ints:
         """An integer column; −1 where it is null (no stamp or count is negative)."""
@@ -171,13 +166,11 @@ class _Rows:
         inside = (self.arrival_of_chunk >= start_ns) & (self.arrival_of_chunk < end_ns)
         return int(self.tokens_of_chunk[inside & self.real[self.row_of_chunk]].sum())
 
-    def in_flight_s(self) -> float | None:
-        """Request-seconds between sending and end that fall into the window."""
-        if self.window is None:
-            return None
+    def in_flight_mean(self) -> float:
+        """Requests between sending and end, averaged over the window."""
         ran = self.real & (self.sent_ns >= 0) & (self.end_ns >= 0)
         begin, end = (np.clip(stamps[ran], *self.window) for stamps in (self.sent_ns, self.end_ns))
-        return float((end - begin).sum() / 1e9)
+        return float((end - begin).sum() / 1e9 / self.window_s)
 
     def waiting_at(self, stamp_ns: int) -> int:
         """Requests that were due at that time and not over."""
@@ -186,19 +179,19 @@ class _Rows:
 
 
 def _throughput(rows: _Rows) -> dict[str, Figure]:
-    if rows.window is None or not rows.window_s:
+    if not rows.real.any():
         names = ("output_tok_s", "requests_s", "steadiness", "in_flight_mean", "backlog_start", "backlog_end")
         return dict.fromkeys(names)
     (start, end), window_s = rows.window, rows.window_s
     middle = (start + end) / 2
     first, second = rows.tokens_between(start, middle), rows.tokens_between(middle, end)
-    scheduled, in_flight_s = rows.mode in SCHEDULED_MODES, rows.in_flight_s()
+    scheduled = rows.mode in SCHEDULED_MODES
     return {
         "output_tok_s": (first + second) / window_s,
         "requests_s": int(rows.ok.sum()) / window_s,
         # Output of the window's second half ÷ its first half.
         "steadiness": second / first if first else None,
-        "in_flight_mean": None if in_flight_s is None else in_flight_s / window_s,
+        "in_flight_mean": rows.in_flight_mean(),
         # Open loop: requests due and not over when the window began and ended.
         "backlog_start": rows.waiting_at(start) if scheduled else None,
         "backlog_end": rows.waiting_at(end) if scheduled else None,
@@ -334,7 +327,7 @@ def _line(rows: _Rows, figures: dict[str, Figure], line: Line) -> dict[str, Figu
         "meets_line": met,
         "line_confidence": line_confidence(int(in_time.sum()), targets),
         "reference_only": targets < line.min_targets,
-        "goodput_requests_s": good / rows.window_s if rows.window_s else None,
+        "goodput_requests_s": good / rows.window_s if targets else None,
         "goodput_share": good / targets if targets else None,
     }
 
@@ -348,7 +341,7 @@ def _doubts(rows: _Rows, figures: dict[str, Figure], line: Line, calibrated_user
     if cpu is not None and float(cpu) > CLIENT_CPU_LIMIT:
         doubts.append(f"client too busy: CPU {float(cpu):.2f} of one core, limit {CLIENT_CPU_LIMIT}")
     enough = int(rows.target.sum()) >= line.min_targets
-    if enough and rows.mode != "count" and not STEADY[0] < float(steadiness or 0) < STEADY[1]:
+    if enough and rows.mode not in WHOLE_MODES and not STEADY[0] < float(steadiness or 0) < STEADY[1]:
         told = "no output in its first half" if steadiness is None else f"second half ÷ first = {steadiness:.2f}"
         doubts.append(f"unsteady window: {told}")
     if figures["reasoning_replies"]:
