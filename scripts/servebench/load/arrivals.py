@@ -88,26 +88,26 @@ class Entry:
 def read_trace(path: str) -> list[Entry]:
     """A JSONL file of `{"arrival_s": 0.25, "prompt": "…" | "messages": […], "max_tokens": 100}`, in order of arrival.
 
-    `max_tokens` may be absent (the workload's then). ValueError names file, line and fault.
+    `max_tokens` may be absent (the workload's then). Prompts are sent as they are: what a trace repeats, a cache may
+    know. ValueError names file, line and fault.
     """
     entries = []
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(Path(path).read_text(encoding="utf-8").split("\n"), 1):
         if line.strip():
             try:
                 entries.append(_entry(number, json.loads(line)))
             except (ValueError, KeyError, TypeError) as error:
-                raise ValueError(
-                    f"{path}: line {number}: {error}; wanted arrival_s, prompt or messages, max_tokens"
-                ) from None
+                wanted = "give arrival_s, prompt or messages, and max_tokens if wanted"
+                raise ValueError(f"{path}:{number}: {type(error).__name__}: {error}; {wanted}") from None
     if not entries:
-        raise ValueError(f"{path}: holds no request")
+        raise ValueError(f"{path}: holds no requests; give one JSON object a line")
     return sorted(entries, key=lambda entry: entry.arrival_s)
 
 
 def _entry(number: int, line: dict[str, Any]) -> Entry:
     arrival_s = float(line["arrival_s"])
-    if arrival_s < 0:
-        raise ValueError(f"arrival_s {arrival_s} is negative")
+    if not 0 <= arrival_s < float("inf"):
+        raise ValueError(f"arrival_s {arrival_s} is not a number of seconds from 0 on")
     messages = list(line["messages"]) if "messages" in line else [{"role": "user", "content": str(line["prompt"])}]
     max_tokens = line.get("max_tokens")
     return Entry(number, arrival_s, messages, None if max_tokens is None else int(max_tokens))

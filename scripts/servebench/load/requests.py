@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import count
 
 import httpx
 import msgspec
@@ -17,8 +17,6 @@ from servebench.load.stream import parse
 from servebench.load.transport import head
 from servebench.load.workload import Target, Workload
 
-Messages = list[dict[str, Any]]
-
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -29,17 +27,15 @@ class Request:
 
 
 class Requests:
-    """Makes the requests of one process: no two of a measurement carry the same number, nor do two processes share one.
-
-    The parameters of the body are those of experiment.md (The request); `target.extra` goes over them, and a null
-    there takes a parameter out.
+    """Makes the requests of one process: every `processes`-th prompt of the measurement, in the body that
+    experiment.md (The request) asks for. `target.extra` goes over its parameters; a null there takes one out.
     """
 
     def __init__(self, target: Target, workload: Workload, seed: int, process: int, processes: int) -> None:
-        self._workload = workload
-        self._process, self._processes = process, processes
-        self._made = 0
-        self._prompts = prompts.load(workload, seed)
+        self._trace = workload.trace
+        self._numbers = count(process, processes)
+        self._share = slice(process, None, processes)
+        self.source = prompts.load(workload, seed)
         headers = {
             "accept": "text/event-stream",
             "accept-encoding": "identity",
@@ -64,16 +60,14 @@ class Requests:
         self._encode = msgspec.json.Encoder().encode
 
     def next(self) -> Request:
-        """The next request of this process: one document behind a number of its own."""
-        prompt_id, messages = self.prompt()
-        return self.ready(prompt_id, messages)
+        """The next prompt, behind a number no other request has."""
+        return self.ready(*self.source.request(next(self._numbers)))
 
-    def prompt(self) -> tuple[str, Messages]:
-        number = self._made * self._processes + self._process
-        self._made += 1
-        return self._prompts.request(number)
+    def conversation(self) -> Conversation:
+        """A conversation before its first turn."""
+        return Conversation(self, next(self._numbers))
 
-    def ready(self, prompt_id: str, messages: Messages, max_tokens: int | None = None) -> Request:
+    def ready(self, prompt_id: str, messages: list[prompts.Message], max_tokens: int | None = None) -> Request:
         body = {**self._body, "messages": messages}
         if max_tokens is not None:
             body["max_tokens"] = max_tokens
@@ -81,29 +75,35 @@ class Requests:
         return Request(prompt_id, head(self._http, len(content)) + content)
 
     def trace(self) -> list[tuple[float, Request]]:
-        """This process's share of the trace, all made beforehand: (arrival_s, request)."""
-        assert self._workload.trace is not None
-        entries = read_trace(self._workload.trace)[self._process :: self._processes]
+        """This process's share of the trace, all made beforehand: (seconds after the start, request)."""
+        assert self._trace is not None
         return [
-            (entry.arrival_s, self.ready(f"trace {entry.line}", entry.messages, entry.max_tokens)) for entry in entries
+            (entry.arrival_s, self.ready(f"line {entry.line}", entry.messages, entry.max_tokens))
+            for entry in read_trace(self._trace)[self._share]
         ]
 
 
 @dataclass
 class Conversation:
-    """One person's talk with the model: the history grows by each reply, and each turn brings a new document."""
+    """One person's talk with the model: its history grows by each reply and each next turn."""
 
     requests: Requests
+    number: int
     turn: int = 0
     _prompt_id: str = ""
-    _history: Messages = field(default_factory=list)
+    _history: list[prompts.Message] = field(default_factory=list)
 
-    def request(self) -> Request:
-        prompt_id, messages = self.requests.prompt()
+    def request(self) -> Request | None:
+        """The next turn behind all that was said; None when the conversation is over."""
+        source = self.requests.source
         if self.turn == 0:
-            self._prompt_id, self._history = prompt_id, messages
+            self._prompt_id, messages = source.request(self.number)
+            self._history = list(messages)
         else:
-            self._history.append(messages[-1])
+            more = source.follow_up(self.number, self.turn)
+            if more is None:
+                return None
+            self._history.append(more)
         self.turn += 1
         return self.requests.ready(f"{self._prompt_id} turn {self.turn}", self._history)
 

@@ -15,8 +15,6 @@ from pathlib import Path
 from time import monotonic_ns
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.feather as feather
@@ -146,6 +144,7 @@ class _Conductor:
     bounded: bool = False
     opened: int = 0
     probe: dict[str, Any] | None = None
+    prompts: dict[str, Any] = field(default_factory=dict)
     clients: list[dict[str, Any]] = field(default_factory=list)
     _told_ns: int = 0
 
@@ -153,7 +152,7 @@ class _Conductor:
         workers, workload = self.workers, self.workload
         ready = workers.gather("ready")
         self.opened = sum(report["opened"] for report in ready)
-        self.probe = ready[0]["probe"]
+        self.probe, self.prompts = ready[0]["probe"], ready[0]["prompts"]
         if self.opened == 0:
             raise LoadError(f"{self.url}: no connection could be opened: {ready[0]['refusal']}; is the server up?")
         self.spread_s = self._spread_s()
@@ -232,7 +231,6 @@ class _Conductor:
 
     def facts(self, requests: pa.Table) -> dict[str, Any]:
         window = self.window or (self.start_ns, max(self.start_ns, pc.max(requests["end_ns"]).as_py() or 0) + 1)
-        by_schedule = self.workload.mode in ("open", "trace")
         return {
             "started_at": self.started_at,
             "load_start_ns": self.start_ns,
@@ -242,27 +240,14 @@ class _Conductor:
             "spread_s": self.spread_s,
             "connections_opened": self.opened,
             "probe": self.probe,
+            "prompts": self.prompts,
             "warmup": {
                 "s": (window[0] - self.start_ns) / 1e9,
                 "bounded": self.bounded,
                 "unfinished_users": self.unfinished_users,
             },
-            "backlog": backlog(requests, window) if by_schedule else None,
             "client": {
                 "cpu_ratio": max(client["cpu_s"] / client["wall_s"] for client in self.clients),
                 "processes": self.clients,
             },
         }
-
-
-def backlog(requests: pa.Table, window: tuple[int, int]) -> dict[str, int]:
-    """Requests that were due and had not ended: when the window began, when it ended, and at most in between."""
-    due = np.sort(requests["scheduled_ns"].to_numpy())
-    ended = np.sort(requests["end_ns"].drop_null().to_numpy())
-
-    def open_at(at_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        return np.searchsorted(due, at_ns, "right") - np.searchsorted(ended, at_ns, "right")
-
-    edges = open_at(np.asarray(window))
-    inside = due[(due >= window[0]) & (due < window[1])]  # it can only grow when a request falls due
-    return {"start": int(edges[0]), "end": int(edges[1]), "max": int(max(edges.max(), *open_at(inside), 0))}

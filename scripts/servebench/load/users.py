@@ -11,7 +11,7 @@ from time import monotonic_ns
 
 from servebench.load.arrivals import Pause
 from servebench.load.exchange import Exchange
-from servebench.load.requests import Conversation, Request, Requests
+from servebench.load.requests import Request, Requests
 from servebench.load.transport import Channel
 
 # After a failure a user waits before trying again, or 64 users would send a refusing server 100,000 requests a second.
@@ -140,14 +140,15 @@ class Crew:
     async def conversing(self, user: int, start_ns: int, turns: int, pause: Pause | None) -> None:
         """As `closed`, in conversations of `turns` turns; a failed turn ends its conversation."""
         random = Random(f"{self.seed} pause {user}")
-        conversation = Conversation(self.requests)
         await sleep_until(start_ns)
         scheduled_ns = start_ns
         while True:
-            exchange = await self.carry(user, conversation.request(), scheduled_ns)
-            if not conversation.heard(exchange) or conversation.turn >= turns:
-                conversation = Conversation(self.requests)
-            scheduled_ns = await self._rest(exchange, pause, random)
+            conversation = self.requests.conversation()
+            talking = True
+            while talking and conversation.turn < turns and (request := conversation.request()) is not None:
+                exchange = await self.carry(user, request, scheduled_ns)
+                talking = conversation.heard(exchange)
+                scheduled_ns = await self._rest(exchange, pause, random)
 
     async def _rest(self, exchange: Exchange, pause: Pause | None, random: Random) -> int:
         """Pause after an exchange; returns when (ns) the next request is due."""

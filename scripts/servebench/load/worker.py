@@ -19,6 +19,7 @@ import traceback
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, BinaryIO
@@ -75,7 +76,7 @@ class Worker:
         self.dispatcher = Dispatcher(crew, iter(()))
         opened, refusal = await crew.warm(job.users)
         probe = await self._probe(crew) if job.probe and opened else None
-        self.say(ready=True, opened=opened, refusal=refusal, probe=probe)
+        self.say(ready=True, opened=opened, refusal=refusal, probe=probe, prompts=requests.source.describe())
         start = await self._command(commands)
         start_ns: int = start["start_ns"]
         gc.collect()
@@ -136,7 +137,7 @@ class Worker:
         job, workload = self.job, self.job.workload
         if workload.mode == "trace":
             for at_s, request in requests.trace():
-                yield start_ns + round(at_s * 1e9), lambda request=request: request
+                yield start_ns + round(at_s * 1e9), partial(lambda made: made, request)
         else:
             assert workload.rate is not None
             random = Random(f"{job.seed} arrivals {job.process}")
