@@ -111,13 +111,13 @@ def check_chunks(table: pa.Table, requests: pa.Table) -> pa.Table:
     rows = chunk_rows(table, requests)
     arrivals = table["arrival_ns"].to_numpy()
     same = rows[1:] == rows[:-1]
-    if np.any(same & (arrivals[1:] < arrivals[:-1])):
-        raise RecordError("chunks.arrival_ns: earlier than the chunk before it in some request")
     counts = np.bincount(rows, minlength=requests.num_rows)
     if len(rows) and 1 + np.count_nonzero(~same) != np.count_nonzero(counts):
         raise RecordError("chunks.request_id: the chunks of some request do not stand together")
     _check_sums(requests, "chunks", counts)
     _check_sums(requests, "completion_tokens", np.bincount(rows, table["tokens"].to_numpy(), requests.num_rows))
+    if np.any(same & (arrivals[1:] < arrivals[:-1])):
+        raise RecordError("chunks.arrival_ns: earlier than the chunk before it in some request")
     return table
 
 

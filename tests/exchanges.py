@@ -1,0 +1,31 @@
+"""Exchanges as a server's bytes make them, for tests of the parser and of the figures."""
+
+import json
+from typing import Any
+
+from servebench.load.exchange import Exchange
+
+MS = 1_000_000
+DONE = b"data: [DONE]\n\n"
+
+
+def event(newline: bytes = b"\n", **content: Any) -> bytes:
+    return b"data: " + json.dumps(content, ensure_ascii=False).encode() + 2 * newline
+
+
+def delta(finish_reason: str | None = None, **delta: Any) -> bytes:
+    return event(choices=[{"index": 0, "delta": delta, "finish_reason": finish_reason}])
+
+
+def usage(completion_tokens: int, prompt_tokens: int = 100, **more: Any) -> bytes:
+    return event(choices=[], usage={"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens, **more})
+
+
+def exchange(*blocks: bytes, **facts: Any) -> Exchange:
+    """Block i arrives at (i + 1) ms; sent at 0. Complete with status 200 unless `facts` say otherwise."""
+    facts = {"complete": facts.get("failure") is None, "http_status": 200} | facts
+    stamped = [((i + 1) * MS, block) for i, block in enumerate(blocks)]
+    end_ns = (len(blocks) + 1) * MS
+    first_byte_ns = MS if blocks else None
+    base = {"request_id": 0, "user": 0, "process": 0, "prompt_id": "p", "scheduled_ns": 0, "sent_ns": 0}
+    return Exchange(**(base | {"first_byte_ns": first_byte_ns, "end_ns": end_ns, "blocks": stamped} | facts))

@@ -1,0 +1,277 @@
+"""Figures of measurements small enough to compute by hand."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from exchanges import delta, event, exchange, usage
+from servebench.figures import Line, line_confidence, mean, measurement_figures, median, people, percentile
+from servebench.load.stream import to_tables
+
+S = 10**9
+
+
+def reply(request_id, sent_s, arrivals_s, tokens=None, end_s=None, **facts):
+    """A reply whose chunks arrive at `arrivals_s`; usage says `tokens`, by default one a chunk."""
+    blocks = [(round(at * S), delta(content="x")) for at in arrivals_s]
+    end_s = end_s or arrivals_s[-1]
+    blocks.append((round(end_s * S), delta("stop") + usage(tokens or len(arrivals_s))))
+    sent_ns = round(sent_s * S)
+    base = {"scheduled_ns": sent_ns, "sent_ns": sent_ns, "end_ns": round(end_s * S), "blocks": blocks}
+    return exchange(request_id=request_id, **(base | {"first_byte_ns": round(arrivals_s[0] * S)} | facts))
+
+
+def failure(request_id, sent_s, kind="reset", **facts):
+    at_ns = round(sent_s * S)
+    base = {"scheduled_ns": at_ns, "sent_ns": at_ns, "end_ns": at_ns + S, "failure": kind, "http_status": None}
+    return exchange(request_id=request_id, **(base | facts))
+
+
+def figures(*exchanges, window_s=(10, 20), mode="closed", line=None, client=None, users=1, **more):
+    whole = mode in ("count", "trace")
+    window = (window_s[0] * S, window_s[1] * S + whole)  # the load's last nanosecond belongs to it
+    requests, chunks = to_tables(exchanges, None if whole else window, by_schedule=mode == "open")
+    meta = {"mode": mode, "users": users, "window_start_ns": window[0], "window_end_ns": window[1], "client": client}
+    found = measurement_figures(requests, chunks, meta, line or Line(), **more)
+    json.dumps(found, allow_nan=False)  # every figure fits into summary.json
+    return found
+
+
+def test_nearest_rank():
+    values = np.arange(1.0, 21.0)
+    assert percentile(values, 95) == 19  # ⌈0.95 · 20⌉ = 19, and the 19th is 19
+    assert percentile(values, 50) == 10
+    assert percentile(values, 1) == 1
+    assert percentile(values, 100) == 20
+    assert percentile(np.array([5.0, 1.0, 3.0]), 95) == 5
+    assert percentile(np.array([]), 95) is None
+
+
+def test_median_and_mean():
+    assert median(np.array([4.0, 1.0, 3.0])) == 3
+    assert median(np.array([4.0, 1.0, 2.0, 3.0])) == 2.5
+    assert median(np.array([])) is None
+    assert mean(np.array([1.0, 2.0, 6.0])) == 3
+    assert mean(np.array([])) is None
+
+
+@pytest.mark.parametrize(("passes", "requests", "confidence"), [(28, 28, 0.76), (59, 59, 0.95)])
+def test_confidence_as_published(passes, requests, confidence):
+    assert line_confidence(passes, requests) == pytest.approx(confidence, abs=0.005)
+
+
+def test_confidence_with_misses():
+    # One of two: 1 − (0.95² + 2 · 0.05 · 0.95) = 0.05²
+    assert line_confidence(1, 2) == pytest.approx(0.0025)
+    assert line_confidence(0, 1) == pytest.approx(0)
+    assert line_confidence(0, 0) is None
+
+
+def test_people_behind_streams():
+    # Replies of 3 s and pauses of 27 s: one person keeps a tenth of a stream busy.
+    assert people(16, 3, 27) == 160
+    assert people(16, 3, 0) == 16
+
+
+def test_token_at_the_windows_edges():
+    found = figures(reply(0, 9, [9.999999999, 10, 19.999999999, 20]))
+    assert found["output_tok_s"] == 2 / 10  # at the start it counts, at the end it does not
+    before = figures(reply(0, 9, [10, 20]), window_s=(0, 10))
+    after = figures(reply(0, 9, [10, 20]), window_s=(20, 30))
+    assert [before["output_tok_s"], after["output_tok_s"]] == [0, 0.1]  # a token at an edge counts once
+
+
+def test_all_requests_give_output_but_only_targets_give_latency():
+    warm_up = reply(0, 1, [2, 12])  # one of two tokens in the window
+    target = reply(1, 11, [11.5, 12.5, 13.5], tokens=7)
+    late = reply(2, 20, [20.5])
+    broken = exchange(
+        request_id=3, sent_ns=12 * S, end_ns=14 * S, failure="reset",
+        blocks=[(13 * S, delta(content="x")), (13 * S, delta(content="x"))],
+    )  # fmt: skip
+    found = figures(warm_up, target, late, broken)
+    assert found["output_tok_s"] == (1 + 7 + 2) / 10
+    assert found["target_requests"] == 2
+    assert found["failures"] == 1
+    assert found["failures_reset"] == 1
+    assert found["other_failures"] == 0
+    assert found["ttft_p50_s"] == 0.5
+    assert found["user_tok_s"] == 6 / 2  # (7 − 1) tokens in 2 s
+    assert found["tokens_from_usage"] == 3
+    assert found["tokens_from_chunks"] == 1
+
+
+def test_latencies_by_hand():
+    found = figures(
+        reply(0, 10, [10.5, 11.5], end_s=11.6),
+        reply(1, 12, [13.0, 13.25, 13.5], end_s=13.7),
+        reply(2, 14, [16.0], end_s=16.1),
+    )
+    assert found["ttft_p50_s"] == 1
+    assert found["ttft_mean_s"] == pytest.approx((0.5 + 1 + 2) / 3)
+    assert found["ttft_p95_s"] == found["ttft_max_s"] == 2
+    assert found["user_tok_s"] == pytest.approx((1 + 4) / 2)
+    assert found["one_chunk_requests"] == 1
+    assert found["tpot_p50_s"] == pytest.approx((1 + 0.25) / 2)
+    assert found["inter_chunk_p50_s"] == 0.25  # of 0.25, 0.25 and 1
+    assert found["inter_chunk_p99_s"] == 1
+    assert found["e2e_p50_s"] == pytest.approx(1.7)
+    assert found["tokens_per_chunk"] == 1
+    assert found["prompt_tokens_p50"] == 100
+    assert found["output_tokens_mean"] == 2
+    assert found["in_flight_mean"] == pytest.approx((1.6 + 1.7 + 2.1) / 10)
+
+
+def test_two_chunks_in_one_block_have_no_speed():
+    found = figures(reply(0, 10, [11, 11]))
+    assert (found["user_tok_s"], found["one_chunk_requests"]) == (None, 1)
+    assert not found["meets_line"]
+
+
+def test_reasoning_counts_as_first_token_and_is_marked():
+    blocks = [(11 * S, delta(reasoning="hm")), (13 * S, delta("stop", content="x") + usage(2))]
+    found = figures(exchange(request_id=0, sent_ns=10 * S, end_ns=13 * S, blocks=blocks))
+    assert (found["ttft_p50_s"], found["ttft_answer_p50_s"]) == (1, 3)
+    assert found["reasoning_replies"] == 1
+    assert not found["valid"]
+    assert "reasoning seen: 1 replies" in found["invalid_reasons"]
+
+
+def steady(count=20, ttft_s=0.5, window_s=10):
+    """`count` targets, one after the other over the window, each with 11 tokens in 0.2 s."""
+    pace = window_s / count
+    return [
+        reply(i, 10 + i * pace, [10 + i * pace + ttft_s, 10 + i * pace + ttft_s + 0.2], tokens=11) for i in range(count)
+    ]
+
+
+def test_the_line():
+    found = figures(*steady())
+    assert found["meets_line"]
+    assert found["user_tok_s"] == pytest.approx(50)
+    assert found["line_confidence"] == pytest.approx(1 - 0.95**20)
+    assert not found["reference_only"]
+    assert (found["goodput_requests_s"], found["goodput_share"]) == (2, 1)
+    assert figures(*steady(19))["reference_only"]
+    assert not figures(*steady(19))["meets_line"]
+    assert not figures(*steady(ttft_s=2.1))["meets_line"]
+    assert figures(*steady(ttft_s=2.1))["goodput_share"] == 0
+    assert not figures(*steady(), line=Line(user_tok_s=51))["meets_line"]
+    assert figures(*steady(), line=Line(ttft_p95_s=0.5, user_tok_s=49, min_targets=20))["meets_line"]
+
+
+def test_failures_count_as_endless_waiting():
+    one_of_21 = figures(*steady(), failure(99, 15))
+    assert one_of_21["ttft_p95_s"] == one_of_21["ttft_p95_all_s"] == pytest.approx(0.5)  # rank 20 of 21
+    assert not one_of_21["ttft_p95_all_infinite"]
+    assert not one_of_21["meets_line"]
+    two_of_22 = figures(*steady(), failure(98, 15), failure(99, 16, "timeout"))
+    assert two_of_22["ttft_p95_s"] == pytest.approx(0.5)
+    assert two_of_22["ttft_p95_all_s"] is None  # rank 21 of 22 is a failure
+    assert two_of_22["ttft_p95_all_infinite"]
+    assert two_of_22["line_confidence"] < one_of_21["line_confidence"] < 1 - 0.95**20
+    assert (two_of_22["failures_reset"], two_of_22["failures_timeout"], two_of_22["failures"]) == (1, 1, 2)
+
+
+def test_nothing_but_failures():
+    found = figures(failure(0, 11), failure(1, 5, "connect_error"))
+    assert (found["target_requests"], found["failures"], found["other_failures"]) == (1, 1, 1)
+    assert found["output_tok_s"] == 0  # measured: nothing came
+    for name in ("ttft_p50_s", "ttft_p95_s", "ttft_p95_all_s", "user_tok_s", "e2e_p50_s", "output_tokens_mean"):
+        assert found[name] is None
+    assert found["ttft_p95_all_infinite"]
+    assert not found["meets_line"]
+
+
+def test_no_requests_at_all():
+    found = figures()
+    assert found["target_requests"] == 0
+    for name in ("output_tok_s", "ttft_p95_all_s", "line_confidence", "goodput_share", "in_flight_mean", "steadiness"):
+        assert found[name] is None
+    assert not found["ttft_p95_all_infinite"]
+
+
+def test_cancelled_requests_are_nothing():
+    cancelled = reply(1, 21, [21.5, 22], failure="cancelled")
+    found = figures(reply(0, 11, [11.5, 12]), cancelled)
+    assert (found["target_requests"], found["other_failures"], found["tokens_from_chunks"]) == (1, 0, 0)
+    assert found["valid"]
+    stopped = figures(reply(0, 11, [11.5, 12]), reply(1, 15, [15.5, 16], failure="cancelled"))
+    assert (stopped["target_requests"], stopped["failures"], stopped["output_tok_s"]) == (1, 0, 0.2)
+    assert stopped["invalid_reasons"] == "stopped early: 1 target requests were cancelled"
+
+
+def test_open_loop_counts_from_the_schedule():
+    late = reply(0, 13, [14, 15], scheduled_ns=11 * S)  # due at 11, sent at 13
+    found = figures(late, mode="open")
+    assert (found["ttft_p50_s"], found["e2e_p50_s"], found["send_delay_p50_s"]) == (3, 4, 2)
+    assert figures(late)["ttft_p50_s"] == 1  # closed loop: from sending
+
+
+def test_backlog_of_the_open_loop():
+    # Due before and at the start of the window; over inside it, after it, never sent.
+    never = failure(3, 19.5, "connect_error", sent_ns=None)
+    found = figures(reply(0, 9, [11]), reply(1, 10, [21]), reply(2, 18, [25]), never, mode="open")
+    assert (found["backlog_start"], found["backlog_end"]) == (2, 3)
+    assert figures(reply(0, 9, [11]))["backlog_end"] is None
+
+
+def test_request_count_mode():
+    # Two streams at once, four requests of 10 tokens, all over after 8 s: 40 ÷ 8.
+    each = [reply(i, 10 + i // 2 * 4, [11 + i // 2 * 4, 14 + i // 2 * 4], tokens=10) for i in range(4)]
+    found = figures(*each, mode="count", window_s=(10, 18))
+    assert found["target_requests"] == 4
+    assert found["ttft_mean_s"] == 1
+    assert found["output_tok_s"] == pytest.approx(5)
+    assert found["valid"]
+
+
+def test_unsteady_window():
+    slow_end = [*steady(30, window_s=4), reply(99, 16, [17, 18], tokens=2)]
+    found = figures(*slow_end)
+    assert found["steadiness"] < 0.1
+    assert found["invalid_reasons"].startswith("unsteady window: second half ÷ first = 0.0")
+    assert figures(*slow_end, mode="count")["valid"]
+    assert figures(reply(0, 10, [11, 12]))["valid"]  # too few requests to tell
+
+
+def test_reasons_against_a_measurement():
+    busy = {"cpu_ratio": 0.71, "processes": [{"loop_lag_p99_s": 0.002, "loop_lag_max_s": 0.01}]}
+    found = figures(*steady(), client=busy, users=64, calibrated_users=32, found=["foreign use of the device"])
+    assert found["invalid_reasons"].split("; ") == [
+        "client beyond its calibration: 64 users, shown to be true up to 32",
+        "client too busy: CPU 0.71 of one core, limit 0.7",
+        "foreign use of the device",
+    ]
+    assert found["client_cpu_ratio"] == 0.71
+    assert found["client_loop_lag_p99_s"] == 0.002
+    assert figures(*steady(), client=busy | {"cpu_ratio": 0.7}, users=32, calibrated_users=32)["valid"]
+
+
+def test_cached_tokens_and_queue_wait():
+    def told(request_id, cached, prompt_ms):
+        last = event(
+            choices=[{"delta": {}, "finish_reason": "length"}],
+            usage={"prompt_tokens": 100, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": cached}},
+            timings={"prompt_ms": prompt_ms, "predicted_ms": 5.0},
+        )
+        blocks = [(12 * S, delta(content="x")), (13 * S, delta(content="x") + last)]
+        return exchange(request_id=request_id, sent_ns=11 * S, end_ns=13 * S, blocks=blocks)
+
+    found = figures(told(0, 60, 250.0), told(1, 20, 750.0), reply(2, 14, [15, 16]))
+    assert (found["cached_tokens_mean"], found["cached_share"]) == (40, 0.4)
+    assert found["prefill_p50_s"] == 0.5
+    assert found["queue_wait_p50_s"] == 0.5  # TTFT 1 s less 0.25 and 0.75 s of prefill
+    assert found["finished_by_length"] == 2
+    assert found["without_done"] == 3
+
+
+def test_several_processes_tables_in_any_order():
+    first, second = reply(0, 11, [12, 13], tokens=3), reply(1, 11, [14, 18], tokens=9)
+    one, two = to_tables([first], (10 * S, 20 * S)), to_tables([second], (10 * S, 20 * S))
+    meta = {"mode": "closed", "users": 2, "window_start_ns": 10 * S, "window_end_ns": 20 * S}
+    both = [pa.concat_tables(tables) for tables in zip(one, two, strict=True)]
+    turned = [pa.concat_tables([one[0], two[0]]), pa.concat_tables([two[1], one[1]])]
+    assert measurement_figures(*both, meta, Line()) == measurement_figures(*turned, meta, Line())

@@ -1,0 +1,331 @@
+"""Every awkward stream of the field, as bytes; what comes out can be checked by reading the bytes."""
+
+import hashlib
+import json
+
+import pytest
+
+from exchanges import DONE, MS, delta, event, exchange, usage
+from servebench.load.stream import credit, parse, phase, to_tables
+
+# As llama-server sends it: the role with the first token, timings beside usage, all choices empty then.
+LLAMA = [
+    delta(role="assistant", content=None) + delta(content="東京"),
+    delta(content="です。"),
+    delta("stop"),
+    event(
+        choices=[],
+        usage={"completion_tokens": 5, "prompt_tokens": 30, "prompt_tokens_details": {"cached_tokens": 12}},
+        timings={"cache_n": 12, "prompt_n": 18, "prompt_ms": 40.5, "predicted_n": 5},
+    )
+    + DONE,
+]
+
+
+def ms(parsed):
+    return [stamp / MS for stamp in parsed.arrival_ns.tolist()]
+
+
+def test_llama_server():
+    parsed = parse(exchange(*LLAMA))
+    assert (parsed.status, parsed.error, parsed.finish_reason, parsed.done) == ("ok", None, "stop", True)
+    assert parsed.text == "東京です。"
+    assert ms(parsed) == [1, 2]
+    assert parsed.tokens.tolist() == [2, 3]
+    assert (parsed.prompt_tokens, parsed.completion_tokens, parsed.cached_tokens) == (30, 5, 12)
+    assert parsed.tokens_from == "usage"
+    assert json.loads(parsed.timings)["prompt_ms"] == 40.5
+
+
+def test_vllm_role_chunk_is_no_token():
+    parsed = parse(
+        exchange(
+            delta(role="assistant", content=""),
+            delta(content="a"),
+            delta("length", content="b"),
+            usage(2) + DONE,
+        )
+    )
+    assert ms(parsed) == [2, 3]  # not 1: an empty role delta is no token
+    assert parsed.finish_reason == "length"
+
+
+def test_ollama_reasoning_beside_empty_content():
+    parsed = parse(
+        exchange(
+            delta(role="assistant", content="", reasoning="hm"),
+            delta(content="", reasoning="!"),
+            delta(content="yes"),
+            delta("stop"),
+            usage(7),
+        )
+    )
+    assert parsed.status == "ok"  # no [DONE]: wanted, not required
+    assert not parsed.done
+    assert parsed.reasoning_chars == 3
+    assert parsed.text == "yes"
+    assert (ms(parsed), parsed.first_answer_ns) == ([1, 2, 3], 3 * MS)
+
+
+@pytest.mark.parametrize("key", ["reasoning", "reasoning_content"])
+def test_both_names_of_reasoning(key):
+    parsed = parse(exchange(delta(**{key: "why"}), delta("stop", **{key: ""})))
+    assert (parsed.reasoning_chars, len(parsed.arrival_ns), parsed.first_answer_ns) == (3, 1, None)
+
+
+def test_reasoning_sent_under_both_names_counts_once():
+    assert parse(exchange(delta(reasoning="why", reasoning_content="why"))).reasoning_chars == 3
+
+
+def test_tool_calls_are_output():
+    call = [{"index": 0, "function": {"name": "f", "arguments": "{}"}}]
+    parsed = parse(exchange(delta(role="assistant"), delta(tool_calls=call), delta("tool_calls"), usage(9)))
+    assert (parsed.status, ms(parsed), parsed.tokens.tolist()) == ("ok", [2], [9])
+    assert parsed.first_answer_ns == 2 * MS
+    assert parse(exchange(delta(tool_calls=[]), delta("stop"))).status == "empty"
+
+
+def test_several_events_in_a_block_and_one_event_over_three():
+    whole = delta(content="a") + delta(content="b")
+    cut = delta(content="c")
+    parsed = parse(exchange(whole, cut[:9], cut[9:20], cut[20:], delta("stop")))
+    assert ms(parsed) == [1, 1, 4]
+
+
+def test_arrival_is_the_last_byte_of_the_data_line():
+    line = delta(content="a").rstrip(b"\n")
+    assert ms(parse(exchange(line, b"\n\n", delta("stop")))) == [1]
+    assert ms(parse(exchange(line[:-1], line[-1:] + b"\n\n", delta("stop")))) == [2]
+
+
+def test_utf8_cut_inside_a_character():
+    whole = delta(content="京")
+    cut = whole.index("京".encode()) + 1
+    parsed = parse(exchange(whole[:cut], whole[cut:], delta("stop")))
+    assert (parsed.text, ms(parsed)) == ("京", [2])
+
+
+def test_server_that_cuts_a_character_in_two_events():
+    broken = delta(content="@").replace(b"@", "京".encode()[:2])
+    parsed = parse(exchange(broken, delta("stop")))
+    assert (parsed.status, parsed.text) == ("ok", "\ufffd")
+
+
+@pytest.mark.parametrize("newline", [b"\n", b"\r\n", b"\r"])
+def test_line_endings(newline):
+    body = event(newline, choices=[{"delta": {"content": "a\n\nb"}}]) + event(
+        newline, choices=[{"delta": {}, "finish_reason": "stop"}]
+    )
+    parsed = parse(exchange(body, b"data: [DONE]" + 2 * newline))
+    assert (parsed.status, parsed.text, parsed.done) == ("ok", "a\n\nb", True)
+
+
+def test_comments_pings_ids_and_named_events():
+    body = b": ping\n\nid: 7\nretry: 10\nevent: message\n" + delta(content="a") + b":\n\n" + delta("stop")
+    parsed = parse(exchange(body))
+    assert (parsed.status, parsed.text) == ("ok", "a")
+
+
+def test_events_that_are_not_chunks_are_passed_over():
+    parsed = parse(exchange(event(type="ping"), event(prompt_progress={"total": 9}), delta(content="a"), delta("stop")))
+    assert (parsed.status, ms(parsed)) == ("ok", [3])
+
+
+def test_data_without_a_space_and_without_a_blank_line():
+    lines = (delta(content="a") + delta("stop")).replace(b"data: ", b"data:").replace(b"\n\n", b"\n")
+    assert parse(exchange(lines)).status == "ok"
+
+
+def test_one_event_over_several_data_lines():
+    body = b'data: {"choices": [{"delta":\ndata: {"content": "a"}}]}\n\n' + delta("stop")
+    assert parse(exchange(body)).text == "a"
+
+
+def test_last_event_without_its_blank_line():
+    parsed = parse(exchange(delta(content="a"), delta("stop").rstrip(b"\n")))
+    assert (parsed.status, parsed.finish_reason) == ("ok", "stop")
+
+
+def test_usage_together_with_choices_and_last_usage_wins():
+    def counted(text, tokens):
+        return event(choices=[{"delta": {"content": text}}], usage={"prompt_tokens": 4, "completion_tokens": tokens})
+
+    parsed = parse(exchange(counted("a", 1), counted("bc", 3), delta("stop")))
+    assert (parsed.completion_tokens, parsed.tokens.tolist(), parsed.tokens_from) == (3, [1, 2], "usage")
+
+
+def test_usage_null_in_every_chunk_but_the_last():
+    chunk = event(choices=[{"delta": {"content": "a"}, "finish_reason": "stop"}], usage=None)
+    assert parse(exchange(chunk, usage(4))).tokens.tolist() == [4]
+
+
+def test_more_chunks_than_tokens():
+    parsed = parse(exchange(*[delta(content="x")] * 4, delta("stop"), usage(2)))
+    assert parsed.tokens.tolist() == [0, 1, 0, 1]
+
+
+def test_no_usage_counts_with_the_tokenizer_or_the_chunks():
+    stream = [delta(reasoning="ab"), delta(content="cde"), delta("stop")]
+    by_length = parse(exchange(*stream), len)
+    assert (by_length.completion_tokens, by_length.tokens_from, by_length.tokens.tolist()) == (5, "tokenizer", [2, 3])
+    by_chunks = parse(exchange(*stream))
+    assert (by_chunks.completion_tokens, by_chunks.tokens_from) == (2, "chunks")
+
+
+def test_zero_in_usage_beside_output_is_no_count():
+    assert parse(exchange(delta("stop", content="a"), usage(0))).tokens_from == "chunks"
+
+
+def test_a_tool_call_is_not_counted_with_the_tokenizer():
+    call = [{"function": {"name": "f", "arguments": "{}"}}]
+    assert parse(exchange(delta("tool_calls", tool_calls=call)), len).tokens_from == "chunks"
+
+
+def test_broken_stream_counts_its_chunks_even_with_a_tokenizer():
+    parsed = parse(exchange(delta(content="abc"), delta(content="d"), failure="reset", error="ECONNRESET"), len)
+    assert (parsed.status, parsed.completion_tokens, parsed.tokens_from) == ("reset", 2, "chunks")
+    assert parsed.error.startswith("ECONNRESET")
+    assert "2 chunks" in parsed.error
+
+
+def test_stream_torn_inside_an_event():
+    parsed = parse(exchange(delta(content="a"), delta(content="b")[:-9], failure="truncated"))
+    assert (parsed.status, parsed.text) == ("truncated", "a")
+
+
+def test_clean_end_without_finish_reason_is_truncated():
+    # Ollama's repeat limit, and its way of ending a stream whose runner failed (engines.md 5, 29).
+    parsed = parse(exchange(delta(content="a"), delta(content="")))
+    assert parsed.status == "truncated"
+    assert "without finish_reason" in parsed.error
+
+
+def test_finish_reason_but_the_message_did_not_end():
+    assert parse(exchange(delta("stop", content="a") + DONE, failure="truncated")).status == "truncated"
+    assert parse(exchange(delta("stop", content="a") + DONE, complete=False)).status == "truncated"
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        event(error={"message": "Context size has been exceeded.", "code": 500}),
+        event(error="Context size has been exceeded."),
+        b'error: {"message": "Context size has been exceeded."}\n\n',
+        b'event: error\ndata: {"message": "Context size has been exceeded."}\n\n',
+        event(object="error", message="Context size has been exceeded."),
+    ],
+)
+def test_in_band_error_is_a_failure_with_its_words(bad):
+    parsed = parse(exchange(delta(content="a"), bad))
+    assert (parsed.status, parsed.completion_tokens) == ("in_band_error", 1)
+    assert "Context size" in parsed.error
+    # Even when the server goes on as if nothing had been, or the connection then breaks.
+    assert parse(exchange(delta(content="a"), bad, delta("stop"), DONE)).status == "in_band_error"
+    assert parse(exchange(delta(content="a"), bad, failure="reset")).status == "in_band_error"
+
+
+def test_error_null_is_none():
+    chunk = event(error=None, choices=[{"delta": {"content": "a"}, "finish_reason": "stop"}])
+    assert parse(exchange(chunk)).status == "ok"
+
+
+@pytest.mark.parametrize("reason", ["abort", "error"])
+def test_finish_reasons_of_a_server_that_gave_up(reason):
+    assert parse(exchange(delta(content="a"), delta(reason))).status == "in_band_error"
+
+
+def test_garbage_in_the_stream():
+    parsed = parse(exchange(delta(content="a"), b"data: {nonsense\n\n", delta("stop")))
+    assert parsed.status == "in_band_error"
+    assert "{nonsense" in parsed.error
+    assert parse(exchange(event(choices=[{"delta": {"content": 7}}]))).status == "in_band_error"
+
+
+def test_empty_replies():
+    assert parse(exchange()).status == "empty"
+    finished = parse(exchange(delta(role="assistant", content=""), delta("stop"), usage(0), DONE))
+    assert (finished.status, finished.completion_tokens, finished.tokens_from) == ("empty", 0, "usage")
+    assert finished.text is None
+    page = parse(exchange(b"<html>It works!</html>"))
+    assert page.status == "empty"
+    assert "It works!" in page.error
+
+
+def test_tokens_that_nobody_saw_are_empty_too():
+    parsed = parse(exchange(delta("stop"), usage(3)))
+    assert (parsed.status, parsed.completion_tokens, parsed.tokens.tolist()) == ("empty", 3, [])
+
+
+def test_http_errors():
+    body = b'{"error":{"message":"Loading model","code":503}}'
+    parsed = parse(exchange(body, http_status=503, error=body.decode()))
+    assert (parsed.status, parsed.error, parsed.completion_tokens) == ("http_error", body.decode(), None)
+    assert parse(exchange(body, http_status=503)).error == body.decode()
+    assert parse(exchange(body[:9], http_status=500, failure="reset")).status == "http_error"
+    assert parse(exchange(b"moved", http_status=301)).status == "http_error"
+
+
+@pytest.mark.parametrize("failure", ["connect_error", "timeout", "idle_timeout", "reset", "truncated", "cancelled"])
+def test_failures_of_the_transport(failure):
+    parsed = parse(exchange(failure=failure, error="because", http_status=None))
+    assert (parsed.status, parsed.error) == (failure, "because (after 0 bytes and 0 chunks)")
+    assert parsed.arrival_ns.tolist() == []
+
+
+def test_server_that_does_not_stream():
+    reply = {
+        "choices": [{"message": {"role": "assistant", "content": "abc"}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 5, "completion_tokens": 3},
+    }
+    body = json.dumps(reply, indent=1).encode()
+    parsed = parse(exchange(body[:20], body[20:], b"\n"))
+    assert (parsed.status, parsed.text, ms(parsed), parsed.tokens.tolist()) == ("ok", "abc", [2], [3])
+
+
+def test_json_documents_that_are_no_reply():
+    assert parse(exchange(b'{"error": {"message": "no"}}')).status == "in_band_error"
+    assert parse(exchange(b'{"choices": [')).status == "in_band_error"
+
+
+def test_cached_tokens_from_timings_when_usage_does_not_say():
+    last = event(choices=[], usage={"completion_tokens": 1}, timings={"cache_n": 44, "prompt_ms": 1.5})
+    assert parse(exchange(delta("stop", content="a"), last)).cached_tokens == 44
+
+
+def test_credit_by_hand():
+    assert credit(7, 3).tolist() == [2, 2, 3]  # ⌊7/3⌋=2, ⌊14/3⌋−2=2, 7−4=3
+    assert credit(3, 3).tolist() == [1, 1, 1]
+    assert credit(0, 2).tolist() == [0, 0]
+    assert credit(5, 0).tolist() == []
+
+
+def test_phases_are_half_open():
+    window = (10, 20)
+    assert [phase(t, window) for t in (9, 10, 19, 20)] == ["warmup", "window", "window", "after"]
+    assert phase(9, None) == "window"
+
+
+def test_tables():
+    late = exchange(*LLAMA, request_id=3, user=2, scheduled_ns=5, sent_ns=25, resent=True)
+    never = exchange(request_id=4, failure="connect_error", http_status=None, scheduled_ns=12, sent_ns=None)
+    requests, chunks = to_tables(iter([late, never]), (10, 20), keep_text=True)
+    rows = requests.to_pylist()
+    assert [row["phase"] for row in rows] == ["after", "window"]
+    assert [row["status"] for row in rows] == ["ok", "connect_error"]
+    assert rows[0]["resent"]
+    assert (rows[0]["first_token_ns"], rows[0]["last_token_ns"]) == (MS, 2 * MS)
+    assert rows[0]["text"] == "東京です。"
+    assert rows[0]["text_sha256"] == hashlib.sha256("東京です。".encode()).hexdigest()
+    assert (rows[1]["completion_tokens"], rows[1]["text_sha256"], rows[1]["chunks"]) == (None, None, 0)
+    assert chunks.to_pylist() == [
+        {"request_id": 3, "arrival_ns": MS, "tokens": 2},
+        {"request_id": 3, "arrival_ns": 2 * MS, "tokens": 3},
+    ]
+    by_schedule, _ = to_tables([late, never], (10, 20), by_schedule=True)
+    assert by_schedule["phase"].to_pylist() == ["warmup", "window"]
+    assert by_schedule["text"].to_pylist() == [None, None]
+
+
+def test_no_exchanges_at_all():
+    requests, chunks = to_tables([], (0, 1))
+    assert (requests.num_rows, chunks.num_rows) == (0, 0)
