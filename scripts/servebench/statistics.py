@@ -124,16 +124,12 @@ def _least_rejected(pairs: int, alpha: float, mid_p: bool) -> int | None:
 def power(n: int, discordant: float, difference: float, alpha: float = ALPHA, *, mid_p: bool = False) -> float:
     """Probability that the sign test finds a true difference, given n questions and the share of them on
     which the two sides differ (|difference| ≤ discordant)."""
-    counts = np.arange(n + 1)
-    weights = binom.pmf(counts, n, discordant)
-    likely = counts[weights > 1e-12]
+    weights = binom.pmf(np.arange(n + 1), n, discordant)
+    found = [(k, w, _least_rejected(k, alpha, mid_p)) for k, w in enumerate(weights) if w > 1e-12]
+    pairs, weight, least = np.array([row for row in found if row[2] is not None], float).reshape(-1, 3).T
     share = (discordant + difference) / (2 * discordant)
-    total = 0.0
-    for pairs in likely:
-        if (least := _least_rejected(int(pairs), alpha, mid_p)) is not None:
-            tails = binom.sf(least - 1, pairs, share) + binom.cdf(pairs - least, pairs, share)
-            total += float(weights[pairs] * tails)
-    return total
+    tails = binom.sf(least - 1, pairs, share) + binom.cdf(pairs - least, pairs, share)
+    return float(weight @ tails)
 
 
 def minimum_detectable(
@@ -166,24 +162,24 @@ def share_interval(count: int, n: int, alpha: float = ALPHA) -> tuple[float, flo
 
 
 @dataclass(frozen=True, slots=True)
-class Test:
-    """A statistic with its degrees of freedom and p."""
+class ChiSquare:
+    """A statistic that is chi-square distributed under its hypothesis, its degrees of freedom, and p."""
 
     statistic: float
     df: int
     p: float
 
 
-def cochrans_q(correct: NDArray[np.bool_]) -> Test | None:
+def cochrans_q(correct: NDArray[np.bool_]) -> ChiSquare | None:
     """Cochran's Q: do the targets' shares of right answers differ at all? correct: questions × targets.
     None when no question separates two targets."""
     if correct.shape[1] < 2 or not (correct != correct[:, :1]).any():
         return None
-    result = _cochrans_q(correct.astype(np.int64), return_object=True)
-    return Test(float(result.statistic), int(result.df), float(result.pvalue))
+    result = _cochrans_q(correct.astype(np.int64))
+    return ChiSquare(float(result.statistic), int(result.df), float(result.pvalue))
 
 
-def position_test(predicted: Sequence[int], gold: Sequence[int]) -> Test | None:
+def position_test(predicted: Sequence[int], gold: Sequence[int]) -> ChiSquare | None:
     """Chi-square of how often each answer position was chosen against how often it is right.
 
     predicted, gold: counts by position; gold is scaled to the number of answers read. Positions that are
@@ -193,7 +189,7 @@ def position_test(predicted: Sequence[int], gold: Sequence[int]) -> Test | None:
         return None
     observed, expected = np.asarray(predicted, float), np.asarray(gold, float)
     result = chisquare(observed, expected * observed.sum() / expected.sum())
-    return Test(float(result.statistic), len(observed) - 1, float(result.pvalue))
+    return ChiSquare(float(result.statistic), len(observed) - 1, float(result.pvalue))
 
 
 def first_difference(one: str, other: str) -> int | None:

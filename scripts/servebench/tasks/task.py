@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from servebench.faults import Fault
+
 Outcome = Literal["correct", "wrong", "unparsable", "truncated", "empty", "refused", "reasoning_leaked"]
 OUTCOMES: tuple[Outcome, ...] = (
     "correct",
@@ -20,7 +22,7 @@ OUTCOMES: tuple[Outcome, ...] = (
 )
 
 
-class DataError(ValueError):
+class DataError(Fault):
     """A line of a data or reply file that cannot be used: says file, line, key, value and remedy."""
 
     def __init__(self, path: Path, line: int | None, key: str, problem: str) -> None:

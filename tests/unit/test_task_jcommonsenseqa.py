@@ -1,0 +1,111 @@
+"""JCommonsenseQA: what is read from a reply, and by which rule."""
+
+import json
+
+import pytest
+
+from servebench.tasks import jcommonsenseqa
+from servebench.tasks.jcommonsenseqa import CHOICES, extract, load, prompt
+from servebench.tasks.task import DataError, Question
+
+QUESTION = Question(
+    question_id="9010",
+    text=" 立体を出力する機械はどれ？",
+    choices=("信号機", "大人", "3Dプリンター", "天津飯", "教室 "),
+    gold="2",
+)
+NUMBERS = Question(question_id="1", text="小銭はどれ？", choices=("ビル", "スプーン", "1円玉", "鉄", "鉛"), gold="2")
+
+
+@pytest.mark.parametrize(
+    ("reply", "extracted", "rule"),
+    [
+        ("2", "2", "index"),
+        (" 2\n", "2", "index"),
+        ("２", "2", "index"),
+        ("「2」", "2", "index"),
+        ("（2）。", "2", "index"),
+        ("2.", "2", "index"),
+        ("2：", "2", "index"),
+        ("2. 3Dプリンター", "2", "index-first"),
+        ("2.3Dプリンター", "2", "index-first"),
+        ("4．教室", "4", "index-first"),
+        ("2：3Dプリンター", "2", "index-first"),
+        ("0 信号機", "0", "index-first"),
+        ("3Dプリンター", "2", "choice"),
+        ("３Ｄプリンター", "2", "choice"),
+        ("教室", "4", "choice"),
+        ("答えは2です。", "2", "index-within"),
+        ("正解は「2」（3Dプリンター）です。", "2", "index-within"),
+        ("答え: 1、やはり 1", "1", "index-within"),
+        ("5", None, None),
+        ("10", None, None),
+        ("12", None, None),
+        ("2と3のどちらか", None, None),
+        ("プリンター", None, None),
+        ("3Dプリンターです", None, None),
+        ("わかりません", None, None),
+    ],
+)
+def test_extraction(reply, extracted, rule):
+    found = extract(reply, QUESTION)
+    assert (found.extracted, found.rule) == (extracted, rule)
+
+
+def test_the_text_of_a_choice_comes_before_a_digit_in_it():
+    assert extract("1円玉", NUMBERS).extracted == "2"
+    assert extract("1", NUMBERS).extracted == "1"
+
+
+def test_a_text_that_two_choices_share_is_no_answer():
+    twice = Question(question_id="1", text="?", choices=("赤", "青", "赤", "緑", "黄"), gold="0")
+    assert extract("赤", twice).extracted is None
+    assert extract("青", twice).extracted == "1"
+
+
+def test_the_prompt_has_the_question_and_its_numbered_choices_without_outer_spaces():
+    text = prompt(QUESTION)
+    assert "質問: 立体を出力する機械はどれ？\n" in text
+    assert text.endswith("0. 信号機\n1. 大人\n2. 3Dプリンター\n3. 天津飯\n4. 教室")
+
+
+def _record(**changes):
+    choices = {f"choice{i}": f"選択肢{i}" for i in range(CHOICES)}
+    return {"q_id": 7, "question": "どれ？", **choices, "label": 3, **changes}
+
+
+def test_load_reads_the_published_format(tmp_path):
+    path = tmp_path / "q.json"
+    path.write_text("".join(json.dumps(_record(q_id=i), ensure_ascii=False) + "\n" for i in (7, 8)), encoding="utf-8")
+    first, second = load(path)
+    assert (first.question_id, first.gold, first.choices[4]) == ("7", "3", "選択肢4")
+    assert second.question_id == "8"
+
+
+@pytest.mark.parametrize(
+    ("lines", "complaint"),
+    [
+        (["{"], ":1: line: is not JSON"),
+        (["[]"], ":1: line: is a list"),
+        ([json.dumps(_record(label=5))], ":1: label: 5 is no index"),
+        ([json.dumps(_record(label=True))], ":1: label: True is not of type int"),
+        ([json.dumps(_record()), json.dumps(_record())], ":2: question_id: '7' occurs twice"),
+        ([json.dumps({k: v for k, v in _record().items() if k != "choice3"})], ":1: choice3: missing"),
+        ([], "holds no question"),
+    ],
+)
+def test_load_says_where_a_file_is_wrong(tmp_path, lines, complaint):
+    path = tmp_path / "q.json"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    with pytest.raises(DataError, match=f"{path}.*{complaint}"):
+        load(path)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(DataError, match=r"absent\.json: file: does not exist"):
+        load(tmp_path / "absent.json")
+
+
+def test_the_published_bytes_are_pinned():
+    assert jcommonsenseqa.TASK.source is not None
+    assert len(jcommonsenseqa.TASK.source.sha256) == 64
