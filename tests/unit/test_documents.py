@@ -1,20 +1,24 @@
-"""The 400 documents: what experiment.md says of them, on the set itself and on paragraphs made for the case."""
+"""The prompt sets as experiment.md wants them, and the builder of documents on paragraphs made for the case."""
 
 import json
 from collections import Counter
 from pathlib import Path
 
 import pytest
+import yaml
 
 from servebench.load.documents import Paragraph, documents
 
-SET = Path(__file__).parents[2] / "config" / "prompts" / "ja-business"
+SETS = Path(__file__).parents[2] / "config" / "prompts"
+
+
+def lines_of(file):
+    return [json.loads(line) for line in (SETS / file).read_text(encoding="utf-8").splitlines()]
 
 
 @pytest.fixture(scope="module")
 def paragraphs():
-    lines = (SET / "paragraphs.jsonl").read_text(encoding="utf-8").splitlines()
-    return [Paragraph(**json.loads(line)) for line in lines]
+    return [Paragraph(**line) for line in lines_of("ja-business/paragraphs.jsonl")]
 
 
 def made(topic, lengths):
@@ -99,3 +103,17 @@ def test_repeated_ids_or_texts_nothing_to_compose_of_and_no_documents_are_errors
         documents([], count=1)
     with pytest.raises(ValueError, match="0 documents asked for"):
         documents([one], count=0)
+
+
+def test_the_short_english_documents_are_at_least_60_different_ones_of_35_to_50_words():
+    short = lines_of("en-short/documents.jsonl")
+    assert len({d["text"] for d in short}) == len({d["id"] for d in short}) == len(short) >= 60
+    assert [d["id"] for d in short if not 35 <= len(d["text"].split()) <= 50] == []
+
+
+def test_the_japanese_instruction_is_the_published_one_and_every_set_says_its_licence():
+    about = {path.parent.name: yaml.safe_load(path.read_text(encoding="utf-8")) for path in SETS.glob("*/set.yaml")}
+    assert about["ja-business"]["instruction"] == "次の文書を、要点を3つにまとめて200字程度で要約してください。"
+    for name, keys in about.items():
+        assert set(keys) == {"language", "system", "instruction", "license"}, name
+        assert "CC BY 4.0" in keys["license"] and "LLM" in keys["license"], name
