@@ -22,6 +22,7 @@ from servebench.tables import read_reference
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCES = ROOT / "config" / "references"
 S = 10**9
+ENDS = ("min", "max")
 HEAD_TOKENS, CHUNKS_EACH = 67, 6
 KINDS = {"ollama": "ollama", "llama": "llama-server", "vllm": "vllm"}
 VERSIONS = {"ollama": "0.40.16", "llama": "12242 (3b4d6ab3f)", "vllm": "0.33.0"}
@@ -41,7 +42,7 @@ def _filled(cell: Mapping[str, Any]) -> dict[str, Any]:
     full = dict(cell)
     users = cell["users"]
     for figure, value in UNPUBLISHED.items():
-        for end in ("min", "max"):
+        for end in ENDS:
             if full[f"{figure}_{end}"] is None:
                 full[f"{figure}_{end}"] = value if figure.startswith("ttft") else value * (0.9 if end == "min" else 1)
     if cell["target_requests_min"] is None:
@@ -56,9 +57,10 @@ def _filled(cell: Mapping[str, Any]) -> dict[str, Any]:
 def rounds_of(cell: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, float]]:
     """The two rounds of a cell: the published pair when there is one, else the smaller values first."""
     figures = ("output_tok_s", "user_tok_s", "ttft_p50_s", "ttft_p95_s", "target_requests")
-    first, second = ({f: cell[f"{f}_{end}"] for f in figures} for end in ("min", "max"))
+    first, second = ({f: cell[f"{f}_{end}"] for f in figures} for end in ENDS)
     for pair in read_reference(REFERENCES / "h200-unstable.csv"):
-        if cell["run"] == "main" and (cell["setting"], cell["users"]) == (pair["setting"], pair["users"]):
+        same = (cell["setting"], cell["users"]) == (pair["setting"], pair["users"])
+        if same and {pair["output_tok_s_r1"], pair["output_tok_s_r2"]} == {cell[f"output_tok_s_{e}"] for e in ENDS}:
             for figure in ("output_tok_s", "user_tok_s", "ttft_p95_s"):
                 first[figure], second[figure] = pair[f"{figure}_r1"], pair[f"{figure}_r2"]
     return first, second

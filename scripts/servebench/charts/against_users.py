@@ -1,0 +1,168 @@
+"""What the charts of a figure against the number of users share: a panel per engine, the others faint behind it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+
+from servebench.charts.style import DASHES, FAINT, LINE, PAPER, SHAPES, Style, bits, inline, span
+
+Row = dict[str, Any]
+LABEL_PX, LABEL_GAP_PX = 6.6, 13.0
+
+
+def ranges(rows: Sequence[Row], figure: str, run: str) -> list[Row]:
+    """One entry per setting × users of the run that has the figure: low, high, their middle, and marks."""
+    return [
+        {
+            "setting": row["setting"],
+            "engine": row["engine_kind"],
+            "bits": bits(row["quantization"]),
+            "users": row["users"],
+            "low": row[f"{figure}_min"],
+            "high": row[f"{figure}_max"],
+            "middle": (row[f"{figure}_min"] + row[f"{figure}_max"]) / 2,
+            "range": span(row[f"{figure}_min"], row[f"{figure}_max"]),
+            "marks": "; ".join(row["marks"]) or "–",
+            "trusted": not row["marks"],
+        }
+        for row in rows
+        if row["run"] == run and row[f"{figure}_min"] is not None
+    ]
+
+
+def against_users(
+    points: Sequence[Row], style: Style, key: str, *, log: bool, limit: float | None = None
+) -> alt.TopLevelMixin:
+    """Lines through the middles of the rounds with a bar for each range; `limit` is drawn as a dashed rule."""
+    if not points:
+        return style.nothing(key)
+    engines = list(dict.fromkeys(point["engine"] for point in points))
+    style = style.sized({1: 760, 2: 480}.get(len(engines), 344), style.height)
+    frame = _Frame(points, style, log, limit)
+    data = inline(points)
+    panels = [_panel(frame, data, engine, key, limit, n) for n, engine in enumerate(engines)]
+    chart = panels[0] if len(panels) == 1 else alt.concat(*panels, columns=3, spacing=18)
+    return style.finished(chart, key, limit=limit, settings=len({p["setting"] for p in points}))
+
+
+class _Frame:
+    """The axes all panels share, and where things fall in them (pixels from the top)."""
+
+    def __init__(self, points: Sequence[Row], style: Style, log: bool, limit: float | None) -> None:
+        self.points, self.style, self.log = points, style, log
+        self.users = sorted({point["users"] for point in points})
+        ends = [value for point in points for value in (point["low"], point["high"])] + ([limit] if limit else [])
+        low, high = min(ends), max(ends)
+        self.domain = (low / 1.25, high * 1.25) if log else (0.0, high * 1.06)
+
+    def x_domain(self, names: Sequence[str]) -> tuple[float, float]:
+        """From a little before the fewest users to where the longest label ends."""
+        share = min(0.6, (LABEL_PX * max(map(len, names)) + 18) / self.style.width)
+        span_log = math.log2(self.users[-1] / self.users[0]) + 0.3 if len(self.users) > 1 else 1.0
+        return self.users[0] / 2**0.3, self.users[-1] * 2 ** (span_log * share / (1 - share))
+
+    def pixel(self, value: float) -> float:
+        low, high = (math.log(end) for end in self.domain) if self.log else self.domain
+        return self.style.height * (1 - ((math.log(value) if self.log else value) - low) / (high - low))
+
+    def value(self, pixel: float) -> float:
+        low, high = (math.log(end) for end in self.domain) if self.log else self.domain
+        at = low + (1 - pixel / self.style.height) * (high - low)
+        return math.exp(at) if self.log else at
+
+
+def _panel(frame: _Frame, data: alt.Data, engine: str, key: str, limit: float | None, number: int) -> Any:
+    style, colour = frame.style, frame.style.colour(engine)
+    own = [point for point in frame.points if point["engine"] == engine]
+    names = list(dict.fromkeys(point["setting"] for point in own))
+    last = [max((p for p in own if p["setting"] == name), key=lambda p: p["users"]) for name in names]
+    told = limit and {
+        "text": style.say(f"charts.{key}.limit", limit=limit),
+        "middle": limit,
+        "colour": style.pick(LINE),
+    }
+    x_scale = alt.Scale(type="log", base=2, domain=frame.x_domain(names), nice=False)
+    y_scale = alt.Scale(type="log" if frame.log else "linear", domain=frame.domain, nice=False)
+    x = alt.X("users:Q", scale=x_scale, title=style.say(f"charts.{key}.x")).axis(
+        values=frame.users, format="d", grid=False
+    )
+    y_title = style.say(f"charts.{key}.y") if number == 0 else None
+    y = alt.Y("middle:Q", scale=y_scale, title=y_title).axis(values=_ticks(frame), format=",~r", tickCount=6)
+    base = alt.Chart(data)
+    mine = base.transform_filter(alt.datum.engine == engine)
+    dash = alt.StrokeDash("setting:N", legend=None).scale(
+        domain=names, range=[list(DASHES[n % len(DASHES)]) for n in range(len(names))]
+    )
+    shape = alt.Shape("bits:N", legend=None).scale(domain=list(SHAPES), range=list(SHAPES.values()))
+    tooltip = [
+        alt.Tooltip(f"{name}:{kind}", title=style.say(f"charts.tooltip.{name}"))
+        for name, kind in (("setting", "N"), ("users", "Q"), ("range", "N"), ("marks", "N"))
+    ]
+    behind = base.transform_filter(alt.datum.engine != engine).mark_line(color=style.pick(FAINT), strokeWidth=1.2)
+    layers = [
+        behind.encode(x, y, detail="setting:N"),
+        mine.mark_line(color=colour, strokeWidth=1.8).encode(x, y, strokeDash=dash),
+        mine.mark_rule(color=colour, strokeWidth=3, opacity=0.55).encode(
+            x, alt.Y("low:Q", scale=y_scale), alt.Y2("high:Q")
+        ),
+        mine.mark_point(size=46, strokeWidth=1.6, color=colour, fillOpacity=1, opacity=1).encode(
+            x,
+            y,
+            shape=shape,
+            fill=alt.condition("datum.trusted", alt.value(colour), alt.value(style.pick(PAPER))),
+            tooltip=tooltip,
+        ),
+        *_labels(frame, last, x_scale, y_scale, colour, told),
+    ]
+    if limit is not None:
+        rule = alt.Chart(inline([{"limit": limit}])).mark_rule(strokeDash=[6, 4], strokeWidth=1.3)
+        layers.insert(0, rule.encode(alt.Y("limit:Q", scale=y_scale), color=alt.value(style.pick(LINE))))
+    header = alt.TitleParams(engine, color=colour, fontSize=13, anchor="start", offset=6, fontWeight="normal")
+    return alt.layer(*layers).properties(width=style.width, height=style.height, title=header)
+
+
+def _ticks(frame: _Frame) -> Any:
+    """On a log axis 1, 2 and 5 times the powers of ten (only the powers when there are many); otherwise the default."""
+    if not frame.log:
+        return alt.Undefined
+    low, high = (math.floor(math.log10(end)) for end in frame.domain)
+    steps = (1, 3) if high - low > 2 else (1, 2, 5)
+    return [v for n in range(low, high + 1) for s in steps if frame.domain[0] <= (v := s * 10.0**n) <= frame.domain[1]]
+
+
+def _labels(
+    frame: _Frame, last: Sequence[Row], x_scale: alt.Scale, y_scale: alt.Scale, colour: str, limit: Any
+) -> list[alt.Chart]:
+    """Each line's name in a column on the right, moved apart where names would meet, with a thread to the line."""
+    column = max(point["users"] for point in last)
+    named = [{"text": p["setting"], "users": p["users"], "middle": p["middle"], "colour": colour} for p in last]
+    named += [limit | {"users": column}] if limit else []
+    named.sort(key=lambda entry: frame.pixel(entry["middle"]))
+    pixels = _apart([frame.pixel(entry["middle"]) for entry in named], frame.style.height)
+    values = [e | {"column": column, "at": frame.value(pixel)} for e, pixel in zip(named, pixels, strict=True)]
+    base = alt.Chart(inline(values))
+    start = alt.X("users:Q", scale=x_scale), alt.Y("middle:Q", scale=y_scale)
+    end = alt.X("column:Q", scale=x_scale), alt.Y("at:Q", scale=y_scale)
+    thread = base.transform_filter(alt.datum.users < alt.datum.column)
+    tint = alt.Color("colour:N", scale=None)
+    return [
+        thread.mark_rule(strokeWidth=0.7, opacity=0.45, strokeDash=[1, 2]).encode(
+            *start, alt.X2("column:Q"), alt.Y2("at:Q"), tint
+        ),
+        base.mark_text(align="left", dx=9, fontSize=11.5).encode(*end, tint, text="text:N"),
+    ]
+
+
+def _apart(pixels: Sequence[float], height: int) -> list[float]:
+    """Ascending places moved so that neighbours are a line of text apart, and the last is within the plot."""
+    moved: list[float] = []
+    for pixel in pixels:
+        moved.append(max(pixel, moved[-1] + LABEL_GAP_PX) if moved else pixel)
+    ceiling = height + LABEL_GAP_PX - 4
+    for n in reversed(range(len(moved))):
+        moved[n] = ceiling = min(moved[n], ceiling - LABEL_GAP_PX)
+    return moved

@@ -1,0 +1,204 @@
+"""One look for all charts: a colour per engine, a shape per quantization, fonts, and words in two languages."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import yaml
+
+LANGUAGES = ("en", "ja")
+FONT = "Noto Sans JP"
+FONTS = f"{FONT}, Hiragino Sans, Yu Gothic, Meiryo, Helvetica, Arial, sans-serif"
+# (light, dark). Apart for colour-blind readers; what grey cannot tell apart, labels, dashes and shapes do.
+ENGINES: Mapping[str, tuple[str, str]] = {
+    "llama-server": ("#1763b6", "#6cb2ff"),
+    "ollama": ("#cf6208", "#ffa552"),
+    "vllm": ("#0b8a6d", "#41d3a9"),
+    "sglang": ("#8a49ad", "#cf9df0"),
+    "url": ("#5f6b7a", "#aab4c2"),
+    "simulator": ("#a23e68", "#f08fb6"),
+}
+SHAPES: Mapping[str, str] = {
+    "4 bit": "circle",
+    "5 bit": "triangle-up",
+    "6 bit": "triangle-down",
+    "8 bit": "diamond",
+    "16 bit": "square",
+    "other": "cross",
+}
+DASHES: Sequence[Sequence[int]] = ([1, 0], [7, 3], [2, 3], [10, 3, 2, 3], [4, 2], [1, 2], [12, 4])
+INK = ("#1d2530", "#e8ecf1")
+FAINT = ("#d9dee5", "#39424e")
+MUTED = ("#59636f", "#a3adb9")
+PAPER = ("#fffffe", "#14181d")
+LINE = ("#b3202c", "#ff8a8f")
+
+
+class FontMissing(RuntimeError):
+    """Japanese text is to be drawn and there is no font for it."""
+
+
+@cache
+def labels() -> Mapping[str, Any]:
+    """All words of charts and page, both languages, from labels.yaml."""
+    content = yaml.safe_load((Path(__file__).parent / "labels.yaml").read_text(encoding="utf-8"))
+    return dict(content)
+
+
+def words(key: str) -> Mapping[str, str]:
+    """The entry of labels.yaml at a dotted key: a text per language. KeyError names the key."""
+    value: Any = labels()
+    for part in key.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            raise KeyError(f"labels.yaml: {key}: is not there; add it in both languages")
+        value = value[part]
+    return dict(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Style:
+    """How to draw: language, light or dark, size of the plot in pixels."""
+
+    language: str = "en"
+    dark: bool = False
+    width: int = 640
+    height: int = 340
+    line: Mapping[str, float] = field(default_factory=lambda: {"ttft_p95_s": 2.0, "user_tok_s": 10.0})
+
+    def say(self, key: str, **values: Any) -> str:
+        """The words at `key` in this style's language, with `{names}` filled in."""
+        return words(key)[self.language].format(**values)
+
+    def pick(self, pair: tuple[str, str]) -> str:
+        """Of (light, dark), the one that applies."""
+        return pair[self.dark]
+
+    def colour(self, engine_kind: str) -> str:
+        """The colour of an engine, the same in every chart."""
+        return self.pick(ENGINES.get(engine_kind, ENGINES["url"]))
+
+    def sized(self, width: int, height: int) -> Style:
+        return replace(self, width=width, height=height)
+
+    def title(self, key: str, **values: Any) -> alt.TitleParams:
+        """Title and subtitle of the chart called `key`."""
+        return alt.TitleParams(
+            self.say(f"charts.{key}.title", **values), subtitle=lines(self.say(f"charts.{key}.subtitle", **values))
+        )
+
+    def finished(self, chart: Any, key: str, **values: Any) -> alt.TopLevelMixin:
+        """`chart` with title, description for those who cannot see it, and the common look."""
+        described = chart.properties(
+            title=self.title(key, **values), description=self.say(f"charts.{key}.alt", **values)
+        )
+        return self.look(described)
+
+    def look(self, chart: Any) -> alt.TopLevelMixin:
+        ink, muted, faint = self.pick(INK), self.pick(MUTED), self.pick(FAINT)
+        text = {"labelColor": muted, "titleColor": ink, "labelFontSize": 11.5, "titleFontSize": 12}
+        look: alt.TopLevelMixin = (
+            chart.configure(font=FONTS, background=self.pick(PAPER), padding=14)
+            .configure_axis(
+                **text, gridColor=faint, domainColor=muted, tickColor=muted, titleFontWeight="normal", titlePadding=8
+            )
+            .configure_view(stroke=None)
+            .configure_title(
+                color=ink,
+                subtitleColor=muted,
+                fontSize=17,
+                fontWeight="normal",
+                subtitleFontSize=12,
+                subtitlePadding=6,
+                anchor="start",
+                offset=14,
+                frame="group",
+            )
+            .configure_legend(**text, titleFontWeight="normal", symbolStrokeWidth=1.5)
+            .configure_header(**text)
+            .configure_text(color=ink, fontSize=11.5)
+        )
+        return look
+
+    def nothing(self, key: str, **values: Any) -> alt.TopLevelMixin:
+        """A chart that says there is nothing to draw, and why."""
+        note = alt.Chart(inline([{"text": lines(self.say("charts.nothing"), 46)}]))
+        said = note.mark_text(fontSize=14, lineHeight=20, color=self.pick(MUTED)).encode(text="text:N")
+        return self.finished(said.properties(width=self.width, height=120), key, **values)
+
+
+def inline(values: Sequence[Mapping[str, Any]]) -> alt.Data:
+    """Rows as a chart's data; the same rows become one data set, however often they are used."""
+    return alt.Data(values=[dict(row) for row in values])  # type: ignore[no-untyped-call]
+
+
+def lines(text: str, width: int = 104) -> list[str]:
+    """Text as lines of at most `width` half-width characters; breaks at spaces, and anywhere after Japanese."""
+    done: list[str] = []
+    line, used = "", 0
+    for piece in _pieces(text):
+        size = sum(2 if ord(c) > 0x2E7F else 1 for c in piece)
+        if line and used + size > width and piece not in "、。）」":
+            done, line, used = [*done, line.rstrip()], "", 0
+        line, used = line + piece, used + size
+    return [*done, line.rstrip()]
+
+
+def _pieces(text: str) -> list[str]:
+    pieces, word = [], ""
+    for c in text:
+        if ord(c) > 0x2E7F:
+            pieces += [word, c] if word else [c]
+            word = ""
+        else:
+            word += c
+            if c == " ":
+                pieces, word = [*pieces, word], ""
+    return [*pieces, word] if word else pieces
+
+
+def shape(quantization: str | None) -> str:
+    """The shape of a quantization: by its bits, the same in every chart."""
+    return SHAPES[bits(quantization)]
+
+
+def bits(quantization: str | None) -> str:
+    """`4 bit` … `16 bit`, or `other`."""
+    name = (quantization or "").upper()
+    if name in ("BF16", "F16", "FP16"):
+        return "16 bit"
+    digits = next((c for c in name if c.isdigit()), "")
+    return f"{digits} bit" if digits in ("4", "5", "6", "8") else "other"
+
+
+def font_directory() -> Path:
+    """Where Noto Sans JP is; raises FontMissing when it is not installed."""
+    found = importlib.util.find_spec("pylopdf_fonts_jp")
+    if found is None or found.origin is None or not (Path(found.origin).parent / "NotoSansJP-Regular.otf").is_file():
+        raise FontMissing(
+            f"charts in Japanese need the font {FONT}, and the Python package pylopdf-fonts-jp that carries it is not "
+            "installed: install it, or draw in English only"
+        )
+    return Path(found.origin).parent
+
+
+def digits(value: float | None) -> str:
+    """A number as read aloud: three significant digits, thousands with commas; – when there is none."""
+    if value is None or math.isnan(value):
+        return "–"
+    if value == 0:
+        return "0"
+    places = max(0, 2 - math.floor(math.log10(abs(value))))
+    return f"{value:,.{min(places, 2)}f}"
+
+
+def span(low: float | None, high: float | None) -> str:
+    """`404–413`, or one number when both read the same, or – when nothing was measured."""
+    a, b = digits(low), digits(high)
+    return a if a == b else f"{a}–{b}"
