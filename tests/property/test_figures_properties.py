@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
@@ -35,6 +35,7 @@ def tokens_in(streams, start_ns, end_ns):
     return round((found["output_tok_s"] or 0) * found["window_s"])
 
 
+@settings(deadline=None)
 @given(STREAMS, st.lists(st.integers(1, 999), max_size=5, unique=True))
 def test_windows_side_by_side_hold_every_token_once(streams, edges):
     places = [0, *sorted(edges), 1000]
@@ -42,12 +43,14 @@ def test_windows_side_by_side_hold_every_token_once(streams, edges):
     assert sum(parts) == tokens_in(streams, 0, 1000) == sum(tokens for _, _, tokens in streams)
 
 
+@settings(deadline=None)
 @given(st.lists(SECONDS, min_size=1, max_size=200), st.integers(1, 100))
 def test_percentile_is_the_nearest_rank(values, percent):
     rank = math.ceil(Fraction(percent, 100) * len(values))
     assert percentile(np.array(values), percent) == sorted(values)[rank - 1]
 
 
+@settings(deadline=None)
 @given(st.integers(1, 3000), st.integers(0, 200))
 def test_confidence_is_the_binomials(requests, misses):
     passes = max(0, requests - misses)

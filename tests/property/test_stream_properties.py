@@ -4,7 +4,7 @@ from bisect import bisect_right
 from itertools import accumulate, pairwise
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exchanges import DONE, delta, event, exchange, usage
@@ -43,6 +43,7 @@ def facts(parsed):
     ]
 
 
+@settings(deadline=None)
 @given(
     st.lists(PIECES, max_size=8),
     ENDS,
@@ -66,6 +67,7 @@ def test_cuts_change_nothing_but_the_arrivals(pieces, end, newline, cuts):
     assert cut.arrival_ns.tolist() == [(bisect_right(ends, byte) + 1) * 1_000_000 for byte in told]
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 5000))
 def test_credited_tokens_add_up(tokens, chunks):
     credited = credit(tokens, chunks)
@@ -75,6 +77,7 @@ def test_credited_tokens_add_up(tokens, chunks):
     assert credited.min() >= 0
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.lists(PIECES, max_size=6), ENDS), max_size=5))
 def test_tables_of_any_streams_keep_their_promises(streams):
     exchanges = [exchange(*pieces, end, request_id=i) for i, (pieces, end) in enumerate(streams)]

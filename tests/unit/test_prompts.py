@@ -1,0 +1,158 @@
+"""Prompts: the request of experiment.md, files as people have them, numbers that never repeat."""
+
+import json
+from itertools import pairwise
+
+import pytest
+import yaml
+
+from servebench.load.prompts import BUILT_IN, NUMBERS, PromptError, load, number
+from servebench.load.workload import Workload
+
+EN_SHORT = yaml.safe_load((BUILT_IN / "en-short" / "set.yaml").read_text(encoding="utf-8"))
+
+
+def source(prompts, seed=0, **facts):
+    return load(Workload(prompts=str(prompts), **facts), seed)
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(*lines, name="prompts.jsonl"):
+        path = tmp_path / name
+        path.write_text("\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines))
+        return path
+
+    return write
+
+
+def test_a_built_in_request_is_instruction_number_document():
+    prompt_id, messages = source("en-short", seed=3).request(0)
+    system, user = messages
+    documents = [json.loads(line) for line in (BUILT_IN / "en-short" / "documents.jsonl").open(encoding="utf-8")]
+    document = next(d for d in documents if d["id"] == prompt_id)
+    assert system == {"role": "system", "content": EN_SHORT["system"]}
+    assert user == {
+        "role": "user",
+        "content": f"{EN_SHORT['instruction']}\nNo. {number(3, 0):012d}\n{document['text']}",
+    }
+
+
+def test_every_set_in_the_checkout_is_built_in():
+    for folder in BUILT_IN.glob("*/set.yaml"):
+        assert source(folder.parent.name).describe()["prompts"] >= 50
+
+
+def test_all_documents_come_before_one_comes_again():
+    prompts = source("en-short", seed=1)
+    size = prompts.describe()["prompts"]
+    ids = [prompts.request(n)[0] for n in range(2 * size)]
+    assert len(set(ids[:size])) == size
+    assert ids[:size] == ids[size:]
+    assert ids[:size] == [source("en-short", seed=1).request(n)[0] for n in range(size)]
+    assert ids[:size] != [source("en-short", seed=2).request(n)[0] for n in range(size)]
+
+
+def test_numbers_never_repeat():
+    some = {number(seed, n) for seed in range(20) for n in range(5000)}
+    assert len(some) == 20 * 5000
+    assert 0 <= min(some) < max(some) < NUMBERS
+    assert number(5, 0) == number(5, NUMBERS)  # and the cycle is as long as can be
+
+
+def test_numbers_differ_from_the_first_digits_on():
+    following = [f"{number(0, n):012d}"[:2] for n in range(100)]
+    assert all(a != b for a, b in pairwise(following))
+
+
+def test_workload_replaces_system_and_instruction():
+    _, messages = source("en-short", system="You are terse.", instruction="Go:").request(0)
+    assert messages[0]["content"] == "You are terse."
+    assert messages[1]["content"].startswith("Go:\nNo. ")
+    assert [m["role"] for m in source("en-short", system="").request(0)[1]] == ["user"]
+
+
+def test_jsonl_of_prompts_and_messages(file):
+    as_is = [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}]
+    path = file({"id": "a", "prompt": "one\u2028line"}, "", {"messages": as_is})
+    prompts = source(path)
+    asked = dict(prompts.request(n) for n in range(2))
+    assert asked["3"] == as_is  # named by its line
+    assert asked["a"][0]["content"].startswith("No. ")
+    assert asked["a"][0]["content"].endswith("\none\u2028line")
+    assert prompts.describe()["prompt_chars"] == {"min": 2, "p5": 2, "p50": 2, "p95": 25, "max": 25}
+
+
+SHAREGPT = [
+    {
+        "id": "x",
+        "conversations": [
+            {"from": "system", "value": "s"},
+            {"from": "gpt", "value": "left over"},
+            {"from": "human", "value": "q1"},
+            {"from": "gpt", "value": "a1"},
+            {"from": "human", "value": "q2"},
+        ],
+    }
+]
+
+
+@pytest.mark.parametrize("name", ["s.json", "s.jsonl"])
+def test_sharegpt(file, name):
+    prompts = source(file(json.dumps(SHAREGPT if name == "s.json" else SHAREGPT[0]), name=name))
+    assert prompts.request(0) == ("x", [{"role": "system", "content": "s"}, {"role": "user", "content": "q1"}])
+    assert prompts.follow_up(0, 1) == {"role": "user", "content": "q2"}
+    assert prompts.follow_up(0, 2) is None
+
+
+def test_follow_ups_of_a_document_are_other_documents():
+    prompts = source("en-short")
+    later = [prompts.follow_up(5, turn)["content"] for turn in (1, 2, 3)]
+    assert len(set(later)) == 3
+    assert all(text.startswith(EN_SHORT["instruction"] + "\n") and "No. " not in text for text in later)
+
+
+def test_shared_head_is_the_same_and_about_as_long_as_asked():
+    prompts = source("en-short", shared_prefix_tokens=1000)
+    heads = {prompts.request(n)[1][0]["content"] for n in range(5)}
+    assert len(heads) == 1
+    (head,) = heads
+    assert head.endswith(EN_SHORT["system"])
+    assert len(head) == pytest.approx(4600, rel=0.02)  # 4.6 characters a token
+    longer = source("en-short", shared_prefix_tokens=20_000)  # longer than all documents together
+    assert len(longer.request(0)[1][0]["content"]) == pytest.approx(92_000, rel=0.02)
+
+
+def test_shared_head_before_a_system_message_is_refused(file):
+    path = file({"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}]})
+    with pytest.raises(PromptError, match="system message of its own"):
+        source(path, shared_prefix_tokens=100)
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (["{"], r"p\.jsonl:1: is not JSON"),
+        ([{"prompt": "a"}, "[]"], r"p\.jsonl:2: is not a JSON object"),
+        ([{"text": "a"}], r"p\.jsonl:1: has neither `prompt` nor `messages`"),
+        ([{"prompt": ""}], r"p\.jsonl:1: prompt: '' is not a text"),
+        ([{"messages": []}], r"p\.jsonl:1: messages: is not a list of objects"),
+        ([{"conversations": [{"from": "gpt", "value": "a"}]}], r"p\.jsonl:1: conversations: nobody asks"),
+        ([""], r"p\.jsonl: holds no prompts"),
+    ],
+)
+def test_files_refused_by_line(file, lines, words):
+    with pytest.raises(PromptError, match=words):
+        source(file(*lines, name="p.jsonl"))
+
+
+def test_json_that_is_no_sharegpt(file):
+    with pytest.raises(PromptError, match="not a list of objects"):
+        source(file("{}", name="p.json"))
+    with pytest.raises(PromptError, match="is not JSON"):
+        source(file('{"prompt": "a"}\n{"prompt": "b"}', name="p.json"))
+
+
+def test_unknown_names_say_which_there_are():
+    with pytest.raises(PromptError, match="'nothing' is neither a file nor a prompt set; built-in sets: en-short"):
+        source("nothing")
