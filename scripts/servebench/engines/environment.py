@@ -57,7 +57,9 @@ def _make(name: str, lock_path: Path, digest: str, after: Path, place: Path) -> 
     _run([*pip, "install", "--require-hashes", "--only-binary", ":all:", "--no-deps", "-r", str(lock_path)], name)
     if after.exists():
         _run([str(python), str(after)], name)
-    listed = json.loads(_run([*pip, "list", "--format", "json"], name))
+    listed = json.loads(
+        _run([str(python), "-m", "pip", "list", "--disable-pip-version-check", "--format", "json"], name)
+    )
     made = {
         "name": name,
         "python": str(python),

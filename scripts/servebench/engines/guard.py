@@ -1,10 +1,11 @@
 """The process between a session and its engine, so that no engine outlives its session, however that one ends.
 
-    python -I guard.py STOP_TIMEOUT_S ENGINE_COMMAND...
+    python -I guard.py '{"stop_timeout_s": 30, "cleanup": []}' ENGINE_COMMAND...
 
 It runs the engine in a process group of its own and holds the other end of a pipe on its standard input. When the
 session closes the pipe, or dies by any signal (then the kernel closes it), the guard stops the engine: SIGTERM to the
-engine's main process, which lets it end its own children; after STOP_TIMEOUT_S seconds SIGKILL to every descendant.
+engine's main process, which lets it end its own children; after `stop_timeout_s` SIGKILL to every descendant; then
+`cleanup`, a command that removes what is not a descendant (a container).
 It is the reaper of orphaned descendants (Linux), so that a worker that left its group or its parent is found too and no
 zombie is left; and if the guard itself is killed, the kernel ends the engine (PR_SET_PDEATHSIG).
 
@@ -12,10 +13,13 @@ The first line it writes to standard output is the engine's pid. It exits with t
 when the engine died by a signal; with 0 when it was told to stop and everything is gone.
 """
 
+import contextlib
 import ctypes
+import json
 import os
 import select
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -26,7 +30,7 @@ LINUX = sys.platform == "linux"
 
 def main() -> int:
     """Run the engine, wait for its end or the session's, leave nothing behind."""
-    stop_timeout_s, command = float(sys.argv[1]), sys.argv[2:]
+    options, command = json.loads(sys.argv[1]), sys.argv[2:]
     # A signal meant for the session's group must not end the guard before the engine; the pipe tells it in time.
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(signum, signal.SIG_IGN)
@@ -48,12 +52,12 @@ def main() -> int:
             os.read(woken, 4096)
             status = reap(engine)
             if status is not None:
-                end_all(engine, deadline=time.monotonic())
+                end_all(engine, time.monotonic(), options["cleanup"])
                 code = os.waitstatus_to_exitcode(status)
                 return code if code >= 0 else 128 - code
         if sys.stdin.fileno() in ready and not os.read(sys.stdin.fileno(), 4096):
             send(engine, signal.SIGTERM)
-            end_all(engine, deadline=time.monotonic() + stop_timeout_s)
+            end_all(engine, time.monotonic() + options["stop_timeout_s"], options["cleanup"])
             return 0
 
 
@@ -95,12 +99,14 @@ def reap(engine: int) -> int | None:
             status = wait_status
 
 
-def end_all(engine: int, deadline: float) -> None:
-    """Wait until no descendant is left; from `deadline` (monotonic seconds) on kill what still is."""
+def end_all(engine: int, deadline: float, cleanup: list[str]) -> None:
+    """Wait until no descendant is left; from `deadline` (monotonic seconds) on kill what still is. Then clean up."""
     while True:
         reap(engine)
         left = descendants(os.getpid()) if LINUX else group(engine)
         if not left:
+            if cleanup:
+                subprocess.run(cleanup, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=False)
             return
         if time.monotonic() >= deadline:
             for pid in left:
@@ -110,10 +116,8 @@ def end_all(engine: int, deadline: float) -> None:
 
 def send(pid: int, signum: int) -> None:
     """Send a signal; a process that is gone needs none."""
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signum)
-    except ProcessLookupError:
-        pass
 
 
 def descendants(ancestor: int) -> list[int]:

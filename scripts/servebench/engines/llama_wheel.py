@@ -19,7 +19,7 @@ import xllamacpp as llama
 
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 ON_OFF_AUTO = {"on": 1, "off": 0, "auto": -1}
-Set = Callable[[Any, Any], None]
+Set = Callable[[Any, Any], object]
 
 
 def attribute(path: str) -> Set:
@@ -68,6 +68,11 @@ def template_kwargs(params: Any, value: str) -> None:
         **params.default_template_kwargs,
         **{key: json.dumps(entry) for key, entry in json.loads(value).items()},
     }
+
+
+def time_out(params: Any, value: int) -> None:
+    """-to SECONDS, for reading and writing."""
+    params.timeout_read = params.timeout_write = value
 
 
 def gpu_layers(params: Any, value: str) -> None:
@@ -153,11 +158,7 @@ FLAGS: list[tuple[str, Any, Set]] = [
     ("--top-k", int, attribute("sampling.top_k")),
     ("--top-p", float, attribute("sampling.top_p")),
     ("--min-p", float, attribute("sampling.min_p")),
-    (
-        "-to --timeout",
-        int,
-        lambda params, value: [setattr(params, name, value) for name in ("timeout_read", "timeout_write")],
-    ),
+    ("-to --timeout", int, time_out),
     ("--sse-ping-interval", int, attribute("sse_ping_interval")),
     ("-lv --verbosity --log-verbosity", int, attribute("verbosity")),
 ]

@@ -1,0 +1,61 @@
+"""Engines: started, checked to be what was asked for, and stopped so that nothing is left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+from servebench import plan
+from servebench.engines import environment as environment
+from servebench.engines import launch, url
+from servebench.engines.base import Adapter, AskedNotGot, Launch, LaunchFailed, Server
+from servebench.engines.llama_server import LlamaServer
+from servebench.engines.url import Url
+from servebench.infrastructure import InfrastructureError
+from servebench.watch import gpu
+
+__all__ = ["AskedNotGot", "InfrastructureError", "LaunchFailed", "Server", "environment", "launched"]
+
+# Adding an engine: a module with an Adapter, and its line here.
+ADAPTERS: Mapping[str, type[Adapter]] = {
+    "llama-server": LlamaServer,
+    "url": Url,
+}
+
+
+@contextmanager
+def launched(
+    session: plan.Session,
+    *,
+    model_path: Path | None,
+    environment: Mapping[str, Any] | None,
+    runtime: plan.Runtime,
+    log_path: Path,
+) -> Iterator[Server]:
+    """The session's server, from its first token until the end of the block; then it is stopped.
+
+    Call it from a thread that lives as long as the block. Raises `LaunchFailed` when the engine would not start,
+    `AskedNotGot` when it is not what the setting asks for, `InfrastructureError` when it could not even be tried.
+    """
+    setting = session.setting
+    adapter = ADAPTERS[setting.engine.kind](
+        Launch(
+            setting=setting,
+            label=f"{session.experiment}/{setting.run}/{setting.name}/round{session.round}",
+            model_path=model_path,
+            environment=environment,
+            runtime=runtime,
+            log_path=log_path,
+            device=None if setting.engine.kind == "url" else gpu.resolve(runtime.device),
+        )
+    )
+    opened: AbstractContextManager[Server] = (
+        url.attached(adapter) if isinstance(adapter, Url) else launch.running(adapter)
+    )
+    with opened as server:
+        if differences := server.check():
+            reason = "; ".join(f"{d['what']}: asked {d['asked']}, got {d['got']}" for d in differences)
+            raise AskedNotGot(reason, server.log_tail(), differences)
+        yield server

@@ -1,0 +1,202 @@
+"""What every engine has in common: what is asked of it, what came of it, and what can go wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypedDict
+
+import httpx
+
+from servebench import plan
+from servebench.watch.gpu import Gpu
+
+PROBE_TIMEOUT_S = 60.0
+PROBE = "What is the capital of France? Answer with one word."
+
+
+class Difference(TypedDict):
+    """One thing that is not as it was asked for."""
+
+    what: str
+    asked: Any
+    got: Any
+
+
+class LaunchFailed(Exception):
+    """The engine would not start, died, or ran out of memory: part of the experiment, a row with this reason."""
+
+    def __init__(self, reason: str, log_tail: str = "") -> None:
+        super().__init__(reason)
+        self.reason, self.log_tail = reason, log_tail
+
+
+class AskedNotGot(LaunchFailed):
+    """The server runs but is not what was asked for."""
+
+    def __init__(self, reason: str, log_tail: str, differences: Sequence[Mapping[str, Any]]) -> None:
+        super().__init__(reason, log_tail)
+        self.differences = list(differences)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """What is to be launched, and with what."""
+
+    setting: plan.Setting
+    label: str  # for people: experiment, run, setting, round
+    model_path: Path | None
+    environment: Mapping[str, Any] | None  # manifest of servebench.engines.environment
+    runtime: plan.Runtime
+    log_path: Path
+    device: Gpu | None  # None: the CPU
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """How to start a server: what runs inside the runtime, and the variables it gets beyond the allow-list."""
+
+    argv: list[str]
+    env: dict[str, str] = field(default_factory=dict)
+    cleanup: list[str] = field(default_factory=list)  # removes what is no descendant of ours (a container)
+
+
+@dataclass(kw_only=True)
+class Server:
+    """A server that answers. `url` is its root; `extra` is to be merged into every request body."""
+
+    url: str
+    model: str
+    extra: dict[str, Any]
+    argv: list[str]
+    env: dict[str, str]
+    pid: int | None  # of its main process; None for a server we did not start
+    version: str | None
+    build: str | None
+    launched_ns: int  # CLOCK_MONOTONIC
+    cold_start_s: dict[str, float | None]  # from launch to: process_s, healthy_s, first_token_s
+    facts: dict[str, Any]
+    log_path: Path
+    is_alive: Callable[[], bool]
+    differences: Callable[[], list[Difference]]
+
+    def alive(self) -> bool:
+        """Whether its process lives (or, for a server we did not start, whether it answers)."""
+        return self.is_alive()
+
+    def check(self) -> list[Difference]:
+        """What is not as asked, now: before the first user, and again after the last. Empty when all is well."""
+        if not self.alive():
+            return [Difference(what="server", asked="alive", got="dead")]
+        return self.differences()
+
+    def log_tail(self, lines: int = 20) -> str:
+        """The last lines of its log; a log may hold a model's invalid UTF-8."""
+        return log_tail(self.log_path, lines)
+
+
+class Adapter(ABC):
+    """One kind of engine. A subclass says how it is started, when it is healthy, and what it says about itself."""
+
+    health_path = "/health"
+
+    def __init__(self, launch: Launch) -> None:
+        self.launch = launch
+        self.setting = launch.setting
+
+    @abstractmethod
+    def command(self, port: int) -> Command:
+        """How to start the server on 127.0.0.1:`port`; raises `InfrastructureError` for what is missing."""
+
+    @property
+    def model(self) -> str:
+        """The name requests must use."""
+        return self.setting.model.key
+
+    @property
+    def extra(self) -> dict[str, Any]:
+        """What every request body needs for this engine (thinking off)."""
+        return {}
+
+    @property
+    def thinking_off(self) -> bool:
+        """Whether replies must bring no reasoning: unless the engine's options say `thinking: true`."""
+        return not self.setting.engine.options.get("thinking", False)
+
+    def healthy(self, client: httpx.Client) -> bool:
+        """Whether the health endpoint answers 200. Not yet readiness: that takes a token."""
+        return client.get(self.health_path).status_code == httpx.codes.OK
+
+    def prepare(self, client: httpx.Client) -> None:  # noqa: B027  most engines need nothing
+        """After health, before the first token: load the model where the engine does not do so by itself."""
+
+    @abstractmethod
+    def inspect(self, client: httpx.Client) -> dict[str, Any]:
+        """What the server says about itself now, from endpoints and its log; None where it does not say."""
+
+    def version(self, facts: Mapping[str, Any]) -> tuple[str | None, str | None]:
+        """(version, build or commit)."""
+        return facts.get("version"), facts.get("build")
+
+    @abstractmethod
+    def compare(self, facts: Mapping[str, Any]) -> list[Difference]:
+        """Differences between what the setting asks and what `inspect` found."""
+
+    def log(self) -> str:
+        """The server's whole log so far."""
+        return (
+            self.launch.log_path.read_text(encoding="utf-8", errors="replace") if self.launch.log_path.exists() else ""
+        )
+
+    def probe(self, client: httpx.Client) -> list[Difference]:
+        """A short real generation: that it comes, ends properly, and brings no reasoning when none is wanted."""
+        try:
+            reply = ask(client, self.model, {**self.extra, **self.setting.request}, max_tokens=16)
+        except (httpx.HTTPError, ValueError) as error:
+            return [Difference(what="a short request", asked="a reply", got=str(error) or type(error).__name__)]
+        reasoning = reply.get("reasoning_content") or reply.get("reasoning") or ""
+        if not reasoning and re.match(r"\s*<think>\s*\S", reply.get("content") or ""):
+            reasoning = reply["content"]
+        if self.thinking_off and reasoning:
+            return [Difference(what="thinking", asked="off", got=f"{len(reasoning)} characters of reasoning")]
+        return []
+
+
+def ask(client: httpx.Client, model: str, extra: Mapping[str, Any], max_tokens: int) -> dict[str, Any]:
+    """One chat completion, not streamed: the reply's message. Raises httpx.HTTPError, ValueError when no token came."""
+    body = {
+        "model": model,
+        "messages": [{"role": "user", "content": PROBE}],
+        "max_tokens": max_tokens,
+        "temperature": 0,
+        **extra,
+    }
+    response = client.post("/v1/chat/completions", json=body, timeout=PROBE_TIMEOUT_S)
+    if response.is_error:
+        raise ValueError(f"HTTP {response.status_code}: {response.text[:300]}")
+    answer = response.json()
+    choices, usage = answer.get("choices") or [], answer.get("usage") or {}
+    message: dict[str, Any] = (choices[0].get("message") if choices else None) or {}
+    text = (message.get("content") or "") + (message.get("reasoning_content") or message.get("reasoning") or "")
+    if not choices or choices[0].get("finish_reason") is None or not (text or usage.get("completion_tokens")):
+        raise ValueError(f"no token came: {response.text[:300]}")
+    return message
+
+
+def log_tail(path: Path, lines: int) -> str:
+    """The last `lines` lines of a log, as far as they are text."""
+    if not path.exists():
+        return ""
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - 200 * lines - 4096))
+        return "\n".join(file.read().decode(errors="replace").splitlines()[-lines:])
+
+
+def sha256(text: str | None) -> str | None:
+    """Of a text such as a chat template; None stays None."""
+    return None if text is None else hashlib.sha256(text.encode()).hexdigest()

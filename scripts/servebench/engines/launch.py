@@ -1,0 +1,318 @@
+"""The life of a server: device lock, port, environment, start, readiness, stop, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TextIO
+
+import httpx
+import psutil
+
+from servebench.engines.base import Adapter, Command, Difference, Launch, LaunchFailed, Server, ask, log_tail
+from servebench.infrastructure import InfrastructureError, locked
+from servebench.watch import gpu, host
+
+GUARD = Path(__file__).with_name("guard.py")
+ALLOWED = re.compile(
+    r"PATH|HOME|USER|LOGNAME|SHELL|TERM|LANG|LANGUAGE|LC_\w+|TZ|TMPDIR|LD_LIBRARY_PATH|XDG_\w+|DOCKER_\w+|APPTAINER_\w+"
+    r"|SSL_CERT_\w+|CUDA_HOME|CUDA_PATH|NVIDIA_\w+"
+)
+# Not passed, and worth a word when they were set: each changes what some engine does.
+SCRUBBED = re.compile(
+    r"(LLAMA_ARG|LLAMA|OLLAMA|VLLM|SGLANG|GGML|CUDA|HIP|ROCR|NCCL|OMP|GOMP|KMP|MKL|OPENBLAS|HF|TORCH|PYTORCH|PYTHON)_\w+"
+)
+POLL_S = 0.05
+PORT_ATTEMPTS = 3
+PORT_TAKEN = re.compile(r"couldn't bind|address already in use|bind: address", re.IGNORECASE)
+MEMORY_MARGIN_BYTES = 256 * 2**20
+MEMORY_TIMEOUT_S = 60.0
+log = logging.getLogger("servebench")
+
+
+class Process:
+    """An engine under its guard. What is written to the log comes from the engine."""
+
+    def __init__(self, command: Command, env: Mapping[str, str], log_path: Path, stop_timeout_s: float) -> None:
+        """Start it. `pid` is the engine's own."""
+        log_path.parent.mkdir(parents=True, exist_ok=True)
+        options = json.dumps({"stop_timeout_s": stop_timeout_s, "cleanup": command.cleanup})
+        with log_path.open("ab") as log_file:
+            self._guard = subprocess.Popen(
+                [sys.executable, "-I", str(GUARD), options, *command.argv],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log_file,
+                env=dict(env),
+                start_new_session=True,
+            )
+        self._stop_timeout_s = stop_timeout_s
+        assert self._guard.stdout and self._guard.stdin
+        self.pid = int(self._guard.stdout.readline())
+        self.guard_pid = self._guard.pid
+
+    @property
+    def exit_status(self) -> int | None:
+        """None while it lives; 128 + signal when a signal ended it."""
+        return self._guard.poll()
+
+    def stop(self) -> None:
+        """SIGTERM, wait, SIGKILL to all that is left; returns when nothing is."""
+        assert self._guard.stdin and self._guard.stdout
+        self._guard.stdin.close()
+        try:
+            self._guard.wait(self._stop_timeout_s + 30)
+        except subprocess.TimeoutExpired:
+            # A descendant is stuck in the kernel; the guard's end takes the engine with it.
+            self._guard.kill()
+            self._guard.wait()
+            log.error("the engine (pid %d) could not be ended; look for what is left of it", self.pid)
+        self._guard.stdout.close()
+
+
+@contextmanager
+def running(adapter: Adapter) -> Iterator[Server]:
+    """Start the adapter's server, yield it when it has given a token, and stop it, whatever happens in between.
+
+    Raises `LaunchFailed` when it does not come up, `InfrastructureError` when it could not be tried.
+    """
+    launch = adapter.launch
+    with _device(launch) as record:
+        baseline = _memory_used(launch.device)
+        process, server = _start(adapter, record)
+        try:
+            yield server
+        finally:
+            process.stop()
+            record.truncate(0)
+            _wait_for_memory(launch.device, baseline)
+
+
+def _start(adapter: Adapter, record: TextIO) -> tuple[Process, Server]:
+    launch = adapter.launch
+    env, dropped = environment(os.environ, launch.device)
+    for attempt in range(1, PORT_ATTEMPTS + 1):
+        port = free_port(launch.runtime.ports)
+        command = adapter.command(port)
+        size = launch.log_path.stat().st_size if launch.log_path.exists() else 0
+        launched_ns = time.monotonic_ns()
+        process = Process(command, {**env, **command.env}, launch.log_path, launch.runtime.stop_timeout_s)
+        _remember(record, process, command)
+        server = Server(
+            url=f"http://127.0.0.1:{port}",
+            model=adapter.model,
+            extra=adapter.extra,
+            argv=command.argv,
+            env={**{key: env[key] for key in env if key.startswith("CUDA")}, **command.env},
+            pid=process.pid,
+            version=None,
+            build=None,
+            launched_ns=launched_ns,
+            cold_start_s={"process_s": _since_s(launched_ns), "healthy_s": None, "first_token_s": None},
+            facts={"scrubbed_env": dropped},
+            log_path=launch.log_path,
+            is_alive=lambda process=process: process.exit_status is None,  # type: ignore[misc]
+            differences=list,
+        )
+        try:
+            _become_ready(adapter, process, server, port)
+            return process, server
+        except BaseException:
+            process.stop()
+            record.truncate(0)
+            with launch.log_path.open("rb") as file:
+                file.seek(size)
+                said = file.read().decode(errors="replace")
+            if attempt < PORT_ATTEMPTS and process.exit_status and PORT_TAKEN.search(said):
+                log.warning("port %d was taken by another process in the meantime; trying another", port)
+                continue
+            raise
+    raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def _become_ready(adapter: Adapter, process: Process, server: Server, port: int) -> None:
+    """Wait for health and for one real token; then ask what it is."""
+    client = httpx.Client(base_url=server.url, timeout=10.0, trust_env=False)
+    deadline = time.monotonic() + adapter.launch.runtime.ready_timeout_s
+    stage = "healthy"
+
+    def failed(why: str) -> LaunchFailed:
+        return LaunchFailed(f"{adapter.setting.engine.kind} {why}", log_tail(adapter.launch.log_path, 30))
+
+    last = "nothing"
+    while True:
+        if (status := process.exit_status) is not None:
+            raise failed(f"ended with status {status} before it was ready{_memory_hint(adapter)}")
+        if time.monotonic() >= deadline:
+            raise failed(f"was not ready after {adapter.launch.runtime.ready_timeout_s:g} s ({stage}: {last})")
+        try:
+            if stage == "healthy" and adapter.healthy(client):
+                server.cold_start_s["healthy_s"] = _since_s(server.launched_ns)
+                _verify_owner(process, port, adapter)
+                adapter.prepare(client)
+                stage = "first token"
+            if stage == "first token":
+                ask(client, adapter.model, {**adapter.extra, **adapter.setting.request}, max_tokens=1)
+                server.cold_start_s["first_token_s"] = _since_s(server.launched_ns)
+                break
+        except (httpx.HTTPError, ValueError) as error:
+            last = str(error) or type(error).__name__
+        time.sleep(POLL_S)
+    facts = adapter.inspect(client)
+    server.version, server.build = adapter.version(facts)
+    server.facts.update(facts)
+
+    def differences() -> list[Difference]:
+        try:
+            now = adapter.inspect(client)
+            server.facts.update(now)
+            return [*adapter.compare(now), *adapter.probe(client)]
+        except (httpx.HTTPError, KeyError, TypeError, ValueError) as error:
+            return [Difference(what="server", asked="answers", got=f"{type(error).__name__}: {error}")]
+
+    server.differences = differences
+
+
+def environment(environ: Mapping[str, str], device: gpu.Gpu | None) -> tuple[dict[str, str], list[str]]:
+    """(what an engine gets of `environ`, names of engine variables left out). The device is passed by UUID."""
+    passed = {key: value for key, value in environ.items() if ALLOWED.fullmatch(key)}
+    dropped = sorted(key for key in environ if key not in passed and SCRUBBED.fullmatch(key))
+    if dropped:
+        log.info("not passed to the engine: %s", ", ".join(dropped))
+    if device is not None:
+        passed["CUDA_VISIBLE_DEVICES"] = device.uuid
+    return passed, dropped
+
+
+def free_port(ports: tuple[int, int]) -> int:
+    """A port of the range that could be bound just now. Tried in random order, so that two sessions seldom meet."""
+    first, last = ports
+    for port in random.sample(range(first, last + 1), last - first + 1):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise InfrastructureError(f"runtime.ports: no port of {first} to {last} is free; widen the range")
+
+
+def _verify_owner(process: Process, port: int, adapter: Adapter) -> None:
+    """That it is our server that answers on the port: two servers can share one (SO_REUSEPORT)."""
+    if adapter.setting.engine.runtime == "container":
+        return  # docker's proxy listens; the container is found by its label
+    ours = {p.pid for p in host.tree(process.pid)}
+    owners: set[int | None] = set()
+    for owned in host.tree(process.pid):
+        with suppress(psutil.Error):
+            owners |= {owned.pid for connection in owned.net_connections("tcp") if _listens(connection, port)}
+    if not owners:
+        raise LaunchFailed(f"port {port} is answered by another process than the engine that was started")
+    with suppress(psutil.AccessDenied):  # macOS shows other processes' sockets to root only
+        owners |= {connection.pid for connection in psutil.net_connections("tcp") if _listens(connection, port)}
+    if others := owners - ours:
+        raise LaunchFailed(f"port {port} is shared with another process: {', '.join(map(str, others))}")
+
+
+def _listens(connection: Any, port: int) -> bool:
+    return bool(connection.status == psutil.CONN_LISTEN and connection.laddr.port == port)
+
+
+@contextmanager
+def _device(launch: Launch) -> Iterator[TextIO]:
+    """Hold the device's lock on this node; yields the file that tells the next holder what to end if we cannot."""
+    node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+    device = launch.device.uuid if launch.device else "cpu"
+    directory = Path(tempfile.gettempdir()) / f"servebench-{os.getuid()}"
+    with locked(directory / f"{node}-{device}.lock", waiting=log.warning) as record:
+        record.seek(0)
+        left = record.read()
+        if left:
+            _end_survivors(left)
+        record.truncate(0)
+        yield record
+
+
+def _remember(record: TextIO, process: Process, command: Command) -> None:
+    record.seek(0)
+    record.truncate()
+    entry = {
+        "holder": os.getpid(),
+        "processes": [[pid, psutil.Process(pid).create_time()] for pid in (process.guard_pid, process.pid)],
+        "cleanup": command.cleanup,
+        "command": command.argv[:2],
+    }
+    record.write(json.dumps(entry))
+    record.flush()
+
+
+def _end_survivors(left: str) -> None:
+    """End what a killed session left: its guard is doing so already, unless that was killed too."""
+    try:
+        entry = json.loads(left)
+    except json.JSONDecodeError:
+        return
+    survivors = []
+    for pid, created in entry["processes"]:
+        try:
+            process = psutil.Process(pid)
+            if abs(process.create_time() - created) < 1 and process.status() != psutil.STATUS_ZOMBIE:
+                survivors += [process, *process.children(recursive=True)]
+        except psutil.Error:
+            continue
+    if survivors:
+        log.warning("ending what an earlier session left running: %s", ", ".join(str(p.pid) for p in survivors))
+        _, alive = psutil.wait_procs(survivors, timeout=15)
+        for process in alive:
+            process.kill()
+        psutil.wait_procs(alive, timeout=15)
+    if entry["cleanup"]:
+        subprocess.run(entry["cleanup"], capture_output=True, check=False)
+
+
+def _memory_used(device: gpu.Gpu | None) -> int | None:
+    if device is None:
+        return None
+    sampler = gpu.Sampler(device.uuid)
+    try:
+        return sampler.used_bytes()
+    finally:
+        sampler.close()
+
+
+def _wait_for_memory(device: gpu.Gpu | None, baseline: int | None) -> None:
+    """Until the device's memory is as it was before: a driver frees it late, and the next engine would get less."""
+    if device is None or baseline is None:
+        return
+    deadline = time.monotonic() + MEMORY_TIMEOUT_S
+    while (used := _memory_used(device)) is not None and used > baseline + MEMORY_MARGIN_BYTES:
+        if time.monotonic() >= deadline:
+            log.warning(
+                "%s: %.1f GiB in use after the engine's end, %.1f before its start",
+                device.name,
+                used / 2**30,
+                baseline / 2**30,
+            )
+            return
+        time.sleep(0.2)
+
+
+def _memory_hint(adapter: Adapter) -> str:
+    """A word on memory where the log speaks of it."""
+    words = ("out of memory", "failed to allocate", "cudamalloc failed", "no available memory", "insufficient memory")
+    return " (out of memory)" if any(word in adapter.log().lower() for word in words) else ""
+
+
+def _since_s(launched_ns: int) -> float:
+    return (time.monotonic_ns() - launched_ns) / 1e9

@@ -1,0 +1,106 @@
+"""What llama-server's log says: about its start, and about each request.
+
+Lines seen on builds b10434 to b11549; older builds word them differently, and a build that does not write a line gives
+None for it. With `--log-prefix` off (as Ollama starts it) the time stamps are missing and `started_s` is None.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields
+from typing import Any
+
+N_SLOTS = re.compile(r"n_slots = (\d+)")
+N_CTX_SLOT = re.compile(r"n_ctx_slot = (\d+)")
+KV_UNIFIED = re.compile(r"kv_unified = '?(true|false)'?")
+THREADS = re.compile(r"(?:system_info: |threadpool init, )n_threads = (\d+)")
+OFFLOADED = re.compile(r"offloaded (\d+)/(\d+) layers to GPU")
+BUILD = re.compile(r"build_info: (\S+)")
+
+STAMP = r"(?:(?P<m>\d+)\.(?P<s>\d+)\.(?P<ms>\d+)\.(?P<us>\d+) )?"
+TASK = r".*?id\s+(?P<slot>\d+) \| task (?P<task>-?\d+) \| "
+LAUNCH = re.compile(STAMP + r".*launch_slot_: " + TASK + "processing task")
+PROMPT = re.compile(r"print_timing: " + TASK + r"prompt eval time =\s*(?P<took>[\d.]+) ms /\s*(?P<tokens>\d+) tokens")
+EVAL = re.compile(r"print_timing: " + TASK + r"\s*eval time =\s*(?P<took>[\d.]+) ms /\s*(?P<tokens>\d+) tokens")
+DRAFT = re.compile(r"print_timing: " + TASK + r"draft acceptance = (?P<rate>[\d.]+)")
+RELEASE = re.compile(r"release: " + TASK + r"stop processing: n_tokens = (?P<tokens>\d+), truncated = (?P<cut>\d)")
+CANCEL = re.compile(r"cancel task, id_task = (?P<task>\d+)")
+
+
+@dataclass(slots=True)
+class Request:
+    """One request as the log tells it. Times in seconds since the server's start, durations in ms; None: not told."""
+
+    task: int
+    slot: int
+    started_s: float | None
+    busy_slots: int  # at its start, its own included
+    prompt_ms: float | None = None
+    prompt_tokens: int | None = None  # newly computed ones
+    eval_ms: float | None = None
+    eval_tokens: int | None = None
+    draft_acceptance: float | None = None
+    total_tokens: int | None = None
+    truncated: bool | None = None
+    cancelled: bool = False
+
+
+def start(log: str) -> dict[str, Any]:
+    """Facts of the start: slots, n_ctx_slot, kv_unified, threads, offloaded (layers), all_layers, build."""
+    offloaded = OFFLOADED.search(log)
+    unified = KV_UNIFIED.search(log)
+    return {
+        "slots": _int(N_SLOTS.search(log)),
+        "n_ctx_slot": _int(N_CTX_SLOT.search(log)),
+        "kv_unified": unified[1] == "true" if unified else None,
+        "threads": _int(THREADS.search(log)),
+        "offloaded_layers": int(offloaded[1]) if offloaded else None,
+        "all_layers": int(offloaded[2]) if offloaded else None,
+        "build": found[1] if (found := BUILD.search(log)) else None,
+    }
+
+
+def requests(log: str) -> list[Request]:
+    """All requests that got a slot, in order."""
+    known: dict[int, Request] = {}
+    busy: set[int] = set()
+    for line in log.splitlines():
+        if found := LAUNCH.search(line):
+            busy.add(int(found["slot"]))
+            known[int(found["task"])] = Request(int(found["task"]), int(found["slot"]), _seconds(found), len(busy))
+        elif "print_timing" in line or "release:" in line:
+            for pattern in (PROMPT, EVAL, DRAFT, RELEASE):
+                if (found := pattern.search(line)) and (request := known.get(int(found["task"]))):
+                    _note(request, pattern, found)
+                    if pattern is RELEASE:
+                        busy.discard(request.slot)
+                    break
+        elif (found := CANCEL.search(line)) and (request := known.get(int(found["task"]))):
+            request.cancelled = True
+    return list(known.values())
+
+
+def columns(found: list[Request]) -> dict[str, list[Any]]:
+    """The requests as columns, for a table."""
+    return {field.name: [getattr(request, field.name) for request in found] for field in fields(Request)}
+
+
+def _note(request: Request, pattern: re.Pattern[str], found: re.Match[str]) -> None:
+    if pattern is PROMPT:
+        request.prompt_ms, request.prompt_tokens = float(found["took"]), int(found["tokens"])
+    elif pattern is EVAL:
+        request.eval_ms, request.eval_tokens = float(found["took"]), int(found["tokens"])
+    elif pattern is DRAFT:
+        request.draft_acceptance = float(found["rate"])
+    else:
+        request.total_tokens, request.truncated = int(found["tokens"]), found["cut"] == "1"
+
+
+def _seconds(found: re.Match[str]) -> float | None:
+    if found["s"] is None:
+        return None
+    return 60 * int(found["m"]) + int(found["s"]) + int(found["ms"]) / 1e3 + int(found["us"]) / 1e6
+
+
+def _int(found: re.Match[str] | None) -> int | None:
+    return int(found[1]) if found else None

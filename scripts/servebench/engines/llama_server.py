@@ -1,0 +1,148 @@
+"""llama.cpp's HTTP server: from the wheel (venv), as the `llama-server` binary, or in a container."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from servebench.engines import llama_log, runtime
+from servebench.engines.base import Adapter, Command, Difference, sha256
+from servebench.infrastructure import InfrastructureError
+
+LAUNCHER = Path(__file__).with_name("llama_wheel.py")
+IDLE_TIMEOUT_S = 30.0
+CONTEXT_PADDING = 256  # llama.cpp rounds the context up to a multiple of it
+# llama.cpp's names of file types that differ from the names of the files.
+FILE_TYPES = {
+    "Q2_K - Medium": "Q2_K",
+    "Q3_K - Small": "Q3_K_S",
+    "Q3_K - Medium": "Q3_K_M",
+    "Q3_K - Large": "Q3_K_L",
+    "Q4_K - Small": "Q4_K_S",
+    "Q4_K - Medium": "Q4_K_M",
+    "Q5_K - Small": "Q5_K_S",
+    "Q5_K - Medium": "Q5_K_M",
+}
+
+
+class LlamaServer(Adapter):
+    """Slots are `-np`; the context of the whole is `-c` = slots × context, which each slot gets its part of."""
+
+    def command(self, port: int) -> Command:
+        """The setting's own arguments come last and win; what they give is not given before."""
+        if self.launch.model_path is None:
+            raise InfrastructureError(f"settings.{self.setting.name}.model: llama-server needs a GGUF file")
+        given = self.setting.args
+        model = runtime.inside(self.launch, self.launch.model_path)
+        argv = ["-m", model, "--alias", self.model, "--host", runtime.bind_address(self.launch), "--port", str(port)]
+        argv += _unless(given, ("-np", "--parallel"), str(self.setting.slots))
+        if self.setting.context is not None:
+            argv += _unless(given, ("-c", "--ctx-size"), str(self.setting.slots * self.setting.context))
+        if self.launch.device is not None:
+            argv += _unless(given, ("-ngl", "--gpu-layers", "--n-gpu-layers"), "99")
+        argv += _unless(given, ("--jinja", "--no-jinja"))
+        argv += _unless(given, ("--metrics",))
+        if self.thinking_off:
+            argv += _unless(given, ("--reasoning-budget", "--reasoning", "-rea"), "0")
+        argv += given
+        return runtime.command(self.launch, argv, port=port, in_venv=[str(LAUNCHER)], in_image=[])
+
+    def inspect(self, client: httpx.Client) -> dict[str, Any]:
+        """/props, /slots, /v1/models, and what only the log tells: kv_unified, threads, offloaded layers."""
+        props = client.get("/props").json()
+        slots = client.get("/slots").json()
+        models = client.get("/v1/models").json()["data"][0]
+        log = llama_log.start(self.log())
+        environment = self.launch.environment
+        wheel = environment["packages"].get("xllamacpp") if environment else None
+        n_ctx_slot = slots[0]["n_ctx"] if isinstance(slots, list) else props["default_generation_settings"]["n_ctx"]
+        total = props["total_slots"]
+        return {
+            "version": f"xllamacpp {wheel}" if wheel else props.get("build_info"),
+            "build": props.get("build_info"),
+            "slots": total,
+            "n_ctx_slot": n_ctx_slot,
+            "n_ctx_train": (models.get("meta") or {}).get("n_ctx_train"),
+            "kv_unified": log["kv_unified"],
+            "kv_cache_tokens": None if log["kv_unified"] is None else n_ctx_slot * (1 if log["kv_unified"] else total),
+            "threads": log["threads"],
+            "offloaded_layers": log["offloaded_layers"],
+            "all_layers": log["all_layers"],
+            "model_path": props.get("model_path"),
+            "model_alias": props.get("model_alias"),
+            "quantization": FILE_TYPES.get(props.get("model_ftype", ""), props.get("model_ftype")),
+            "n_batch": int(_value(self.setting.args, ("-b", "--batch-size")) or 2048),
+            "n_ubatch": int(_value(self.setting.args, ("-ub", "--ubatch-size")) or 512),
+            "chat_template_sha256": sha256(props.get("chat_template")),
+        }
+
+    def compare(self, facts: Mapping[str, Any]) -> list[Difference]:
+        """Slots, context per slot, shared cache, model, quantization, threads, everything on the GPU."""
+        args = self.setting.args
+        asked: dict[str, Any] = {"slots": int(_value(args, ("-np", "--parallel")) or self.setting.slots)}
+        unified = _last(args, ("-kvu", "--kv-unified"), ("-no-kvu", "--no-kv-unified"))
+        asked["kv_unified"] = bool(unified)
+        asked["model_alias"] = self.model
+        asked["quantization"] = self.setting.model.quantization
+        asked["threads"] = _int(_value(args, ("-t", "--threads")))
+        if self.launch.model_path is not None:
+            asked["model_path"] = runtime.inside(self.launch, self.launch.model_path)
+        if self.launch.device is not None and facts["all_layers"] is not None:
+            layers = _value(args, ("-ngl", "--gpu-layers", "--n-gpu-layers")) or "all"
+            asked["offloaded_layers"] = (
+                min(int(layers), facts["all_layers"]) if layers.isdigit() else facts["all_layers"]
+            )
+        found = [
+            Difference(what=what, asked=value, got=facts[what])
+            for what, value in asked.items()
+            if value is not None and facts[what] is not None and facts[what] != value
+        ]
+        return found + self._context(facts, bool(unified))
+
+    def _context(self, facts: Mapping[str, Any], unified: bool) -> list[Difference]:
+        """A slot holds its part; with one shared cache it may hold the whole, up to what the model was made for."""
+        whole = _int(_value(self.setting.args, ("-c", "--ctx-size")))
+        if whole is None and self.setting.context is not None:
+            whole = self.setting.slots * self.setting.context
+        if not whole:  # absent, or 0: the model's own
+            return []
+        asked = whole if unified else whole // facts["slots"]
+        if unified and facts["n_ctx_train"]:
+            asked = min(asked, facts["n_ctx_train"])
+        padded = -(-asked // CONTEXT_PADDING) * CONTEXT_PADDING
+        if facts["n_ctx_slot"] in (asked, padded):
+            return []
+        return [Difference(what="n_ctx_slot", asked=asked, got=facts["n_ctx_slot"])]
+
+    def probe(self, client: httpx.Client) -> list[Difference]:
+        """As for all, but only once every slot is idle: work may go on after a client has left."""
+        deadline = time.monotonic() + IDLE_TIMEOUT_S
+        while any(slot["is_processing"] for slot in client.get("/slots").json()):
+            if time.monotonic() >= deadline:
+                return [Difference(what="slots", asked="idle", got=f"still busy after {IDLE_TIMEOUT_S:g} s")]
+            time.sleep(0.1)
+        return super().probe(client)
+
+
+def _unless(given: Sequence[str], names: tuple[str, ...], *value: str) -> list[str]:
+    return [] if any(name in given for name in names) else [names[0], *value]
+
+
+def _value(given: Sequence[str], names: tuple[str, ...]) -> str | None:
+    """The value after the last of `names` in `given`."""
+    places = [i for i, word in enumerate(given) if word in names and i + 1 < len(given)]
+    return given[places[-1] + 1] if places else None
+
+
+def _last(given: Sequence[str], on: tuple[str, ...], off: tuple[str, ...]) -> bool | None:
+    """Which of two opposite flags comes last; None for neither."""
+    places = [word in on for word in given if word in on + off]
+    return places[-1] if places else None
+
+
+def _int(text: str | None) -> int | None:
+    return None if text is None else int(text)

@@ -1,0 +1,108 @@
+"""How an engine is run: a binary, a virtual environment, or a container image by digest (docker or apptainer)."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from servebench import plan
+from servebench.configuration import ROOT
+from servebench.engines.base import Command, Launch
+from servebench.infrastructure import InfrastructureError
+
+MODELS_INSIDE = "/models"
+LABEL = "servebench"
+
+
+def command(
+    launch: Launch,
+    argv: list[str],
+    *,
+    port: int,
+    in_venv: list[str],
+    in_image: list[str],
+    env: dict[str, str] | None = None,
+) -> Command:
+    """The whole command for the engine's arguments `argv`.
+
+    `in_venv` is what the environment's interpreter runs (a script, or -m and a module), `in_image` what the container
+    runs before `argv` when that is not the image's own entry point.
+    """
+    engine, env = launch.setting.engine, {**(env or {}), **launch.setting.env}
+    if engine.runtime == "container":
+        return _container(launch, [*in_image, *argv], port, env)
+    if engine.runtime == "venv":
+        if launch.environment is None:
+            raise InfrastructureError(f"engines.{engine.key}.environment: {engine.environment} has not been made")
+        return Command(argv=[launch.environment["python"], *in_venv, *argv], env=env)
+    assert engine.binary  # config: runtime binary names one (plan.py)
+    found = shutil.which(str(Path(engine.binary).expanduser()))
+    if found is None:
+        raise InfrastructureError(
+            f"engines.{engine.key}.binary: {engine.binary} is not a program here; install it or give its path"
+        )
+    return Command(argv=[found, *argv], env=env)
+
+
+def inside(launch: Launch, model_path: Path) -> str:
+    """The model's path as the server sees it."""
+    if launch.setting.engine.runtime == "container":
+        return f"{MODELS_INSIDE}/{model_path.name}"
+    return str(model_path)
+
+
+def bind_address(launch: Launch) -> str:
+    """What the server listens on: loopback; in docker everything, of which only the loopback port is published."""
+    docker = launch.setting.engine.runtime == "container" and _container_tool(launch) == "docker"
+    return "0.0.0.0" if docker else "127.0.0.1"
+
+
+def image(engine: plan.Engine) -> dict[str, Any]:
+    """The engine's entry of envs/images.yaml: repository, tag, digest, cuda."""
+    images = yaml.safe_load((ROOT / "envs" / "images.yaml").read_text(encoding="utf-8"))
+    return dict(images[engine.image])
+
+
+def _container_tool(launch: Launch) -> str:
+    wanted = launch.setting.engine.options.get("container")
+    tools = [wanted] if wanted else ["docker", "apptainer"]
+    for tool in tools:
+        if shutil.which(tool):
+            return str(tool)
+    raise InfrastructureError(f"engines.{launch.setting.engine.key}: needs {' or '.join(tools)} to run a container")
+
+
+def _container(launch: Launch, argv: list[str], port: int, env: dict[str, str]) -> Command:
+    engine, device = launch.setting.engine, launch.device
+    entry = image(engine)
+    if device and entry.get("cuda") and _version(device.cuda) < _version(str(entry["cuda"])):
+        raise InfrastructureError(
+            f"engines.{engine.key}.image: {engine.image} is built for CUDA {entry['cuda']}, but the driver "
+            f"{device.driver} supports up to {device.cuda}; it would run on the CPU without a word: update the driver"
+        )
+    reference = f"{entry['repository']}@{entry['digest']}"
+    models = [f"{launch.model_path.parent}:{MODELS_INSIDE}:ro"] if launch.model_path else []
+    if _container_tool(launch) == "docker":
+        name = f"{LABEL}-{uuid.uuid4().hex[:12]}"
+        run = ["docker", "run", "--rm", "--init", "--name", name, "--label", f"{LABEL}={launch.label}"]
+        run += ["--publish", f"127.0.0.1:{port}:{port}", "--shm-size", "8g"]
+        run += ["--gpus", f"device={device.uuid}"] if device else []
+        run += [part for mount in models for part in ("--volume", mount)]
+        run += [part for key, value in env.items() for part in ("--env", f"{key}={value}")]
+        run += ["--entrypoint", entry["entrypoint"]] if entry.get("entrypoint") else []
+        return Command(argv=[*run, reference, *argv], cleanup=["docker", "rm", "--force", name])
+    run = ["apptainer", "exec", "--containall", "--writable-tmpfs", *(["--nv"] if device else [])]
+    run += [part for mount in models for part in ("--bind", mount)]
+    run += [part for key, value in env.items() for part in ("--env", f"{key}={value}")]
+    entrypoint = entry.get("entrypoint")
+    if not entrypoint:
+        raise InfrastructureError(f"envs/images.yaml: {engine.image}: lacks entrypoint, which apptainer needs")
+    return Command(argv=[*run, f"docker://{reference}", entrypoint, *argv])
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split("."))

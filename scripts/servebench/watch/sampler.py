@@ -1,0 +1,37 @@
+"""The watching process: `python -m servebench.watch.sampler OPTIONS`, one JSON line per sample on standard output.
+
+A process of its own, so that neither the load generator's event loop nor its garbage collection delays a sample, and a
+sample delays nobody. It ends with the process that started it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+
+from servebench.lifeline import follow_parent
+from servebench.watch import gpu, host
+
+
+def main() -> None:
+    """Sample until killed. OPTIONS is JSON: pid (of the server, or null), uuid (of the GPU, or null), interval_s."""
+    options = json.loads(sys.argv[1])
+    session = os.getppid()
+    follow_parent(session)
+    on_host = host.Sampler(options["pid"], session)
+    on_gpu = gpu.Sampler(options["uuid"]) if options["uuid"] else None
+    due = time.monotonic()
+    while True:
+        due = max(due + options["interval_s"], time.monotonic())
+        time.sleep(max(0.0, due - time.monotonic()))
+        row = on_host.sample()
+        if on_gpu is not None:
+            row |= {f"host_{name}": row[name] for name in ("memory_bytes", "foreign_utilisation")}
+            row |= on_gpu.sample({process.pid for process in host.tree(options["pid"])})
+        print(json.dumps({"time_ns": time.monotonic_ns(), **row}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
