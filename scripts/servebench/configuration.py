@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jsonschema
 import msgspec
@@ -20,6 +21,8 @@ from servebench.figures import Line
 from servebench.plan import Engine, Model, Plan, Runtime, Setting
 
 ROOT = Path(__file__).resolve().parents[2]
+COMMON = ("args", "env", "request", "expect")  # keys of an engine that all its settings get
+PINNED = re.compile(r"^hf://.*@[0-9a-f]{40}$|^ollama://.*@sha256:[0-9a-f]{64}$")
 KINDS = ("llama-server", "ollama", "vllm", "sglang", "url", "simulator")
 WORKLOAD_DEFAULTS: Mapping[str, Any] = {
     "mode": "closed",
@@ -37,6 +40,7 @@ class ConfigError(Fault):
 def load(config: Mapping[str, Any], files: Sequence[str | Path]) -> Plan:
     """Check `config` (as merged from `files`, in order) and build the plan; raises `ConfigError`."""
     origin = Origin(files)
+    config = _present(config)
     faults = list(schema_faults(config, origin))
     if faults:
         raise ConfigError("\n".join(faults))
@@ -47,7 +51,7 @@ def load(config: Mapping[str, Any], files: Sequence[str | Path]) -> Plan:
         key: msgspec.convert({"key": key, "name": key, **entry}, Model) for key, entry in config["models"].items()
     }
     engines = {
-        key: msgspec.convert({"key": key, "pin": engine_pin(entry), **entry}, Engine)
+        key: msgspec.convert({"key": key, "pin": engine_pin(entry), **_without(entry, COMMON)}, Engine)
         for key, entry in config["engines"].items()
     }
     runs: dict[str, dict[str, Any]] = {
@@ -61,6 +65,7 @@ def load(config: Mapping[str, Any], files: Sequence[str | Path]) -> Plan:
         settings[name] = msgspec.convert(
             {
                 **entry,
+                **_with_common(config["engines"][entry["engine"]], entry),
                 "name": name,
                 "run": run,
                 "engine": engines[entry["engine"]],
@@ -69,6 +74,7 @@ def load(config: Mapping[str, Any], files: Sequence[str | Path]) -> Plan:
                 "workload": workload,
                 "prompts_sha256": prompts_digest(workload["prompts"]),
                 "processes": processes,
+                "cpus": config.get("cpus"),
             },
             Setting,
         )
@@ -78,6 +84,10 @@ def load(config: Mapping[str, Any], files: Sequence[str | Path]) -> Plan:
         title=config.get("title", config["experiment"]),
         rounds=config.get("rounds", 2),
         line=msgspec.convert(config.get("line", {}), Line),
+        reference=config.get("reference"),
+        cost=config.get("cost"),
+        deviations=tuple(config.get("deviations", ())),
+        unverified=tuple(config.get("unverified", ())),
         models=models,
         engines=engines,
         settings=ordered,
@@ -107,6 +117,23 @@ def _merge(into: dict[str, Any], new: Mapping[str, Any]) -> None:
             _merge(into[key], value)
         else:
             into[key] = dict(value) if isinstance(value, Mapping) else value
+
+
+def _present(value: Any) -> Any:
+    """`value` without the keys an overlay set to null. In a `request`, null takes a key out of the body, and stays."""
+    if not isinstance(value, Mapping):
+        return value
+    return {k: v if k == "request" else _present(v) for k, v in value.items() if v is not None}
+
+
+def _without(entry: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    return {key: value for key, value in entry.items() if key not in keys}
+
+
+def _with_common(engine: Mapping[str, Any], setting: Mapping[str, Any]) -> dict[str, Any]:
+    """What an engine's settings have in common and what the setting adds: arguments in that order, so that it wins."""
+    mappings = {key: {**engine.get(key, {}), **setting.get(key, {})} for key in ("env", "request", "expect")}
+    return {"args": [*engine.get("args", ()), *setting.get("args", ())], **mappings}
 
 
 def engine_pin(entry: Mapping[str, Any]) -> str | None:
@@ -172,27 +199,27 @@ def schema_faults(config: Mapping[str, Any], origin: Origin) -> Iterator[str]:
 def _schema_sentences(error: jsonschema.ValidationError, origin: Origin) -> Iterator[str]:
     path = list(error.absolute_path)
     value = json.dumps(error.instance, ensure_ascii=False, default=str)
-    rule, wanted = error.validator, error.validator_value
+    rule, wanted, schema = str(error.validator), cast(Any, error.validator_value), cast(Any, error.schema)
     if rule == "additionalProperties" and isinstance(error.instance, Mapping):
-        known = sorted(error.schema.get("properties", {}))
+        known = sorted(schema.get("properties", {}))
         for key in sorted(set(error.instance) - set(known)):
             yield origin.fault([*path, key], f"is not a known key; known here: {', '.join(known)}")
         return
     if rule == "required":
-        missing = [key for key in wanted if key not in error.instance]
+        missing = [key for key in wanted if key not in cast(Any, error.instance)]
         yield origin.fault(path, f"lacks {', '.join(missing)}; add {'it' if len(missing) == 1 else 'them'}")
         return
     sentences = {
-        "type": f"{value} is not {_a(wanted)}",
+        "type": f"{value} is not {_a(wanted)}" if rule == "type" else "",
         "enum": f"{value} is not one of {', '.join(map(str, wanted))}" if rule == "enum" else "",
-        "minimum": f"{value} is smaller than {wanted}; {_least(error.schema, wanted)}",
+        "minimum": f"{value} is smaller than {wanted}; {_least(schema, wanted)}",
         "exclusiveMinimum": f"{value} is not greater than {wanted}",
         "maximum": f"{value} is greater than {wanted}",
         "pattern": f"{value} does not fit the pattern {wanted}",
         "minItems": f"{value} has fewer than {wanted} entries",
         "uniqueItems": f"{value} names an entry twice",
     }
-    yield origin.fault(path, sentences.get(str(rule), error.message))
+    yield origin.fault(path, sentences.get(rule, error.message))
 
 
 def _a(kind: Any) -> str:
@@ -203,7 +230,7 @@ def _a(kind: Any) -> str:
         "string": "a text",
         "number": "a number",
     }
-    return names.get(kind, f"of type {kind}")
+    return " or ".join(names.get(one, f"a {one}") for one in ([kind] if isinstance(kind, str) else kind))
 
 
 def _least(schema: Mapping[str, Any], minimum: Any) -> str:
@@ -229,9 +256,15 @@ def cross_faults(config: Mapping[str, Any], origin: Origin) -> Iterator[str]:
             yield origin.fault(path, "lacks context (tokens a request may use); add it")
     for run, entry in runs.items():
         control = (entry or {}).get("control")
-        if control and control not in config["settings"]:
-            yield origin.fault(["runs", run, "control"], f"{control!r} is not a setting")
+        own = [n for n, s in config["settings"].items() if s.get("run", next(iter(runs))) == run]
+        if control and control not in own:
+            yield origin.fault(["runs", run, "control"], f"{control!r} is not a setting of this run")
         yield from _workload_faults({**config["workload"], **((entry or {}).get("workload") or {})}, origin)
+    reference = config.get("reference")
+    if reference and not list((ROOT / "config" / "references").glob(f"{reference}*.csv")):
+        yield origin.fault(
+            ["reference"], f"there is no config/references/{reference}*.csv; name another or leave it out"
+        )
 
 
 def _engine_faults(path: list[str | int], engine: Mapping[str, Any], origin: Origin) -> Iterator[str]:
@@ -263,10 +296,14 @@ def _model_faults(
         yield origin.fault(path, "needs either source or requantize; give exactly one")
     elif "requantize" in model and model["requantize"]["from"] not in models:
         yield origin.fault([*path, "requantize", "from"], f"{model['requantize']['from']!r} is not a model")
-    if "sha256" not in model and not source.startswith(("hf://", "ollama://")):
+    pinned = "sha256" in model or PINNED.search(source)
+    if not pinned and not source.startswith(("hf://", "ollama://")):
         yield origin.fault(path, "lacks sha256, by which a wrong or cut file is known; add it")
-    if source.startswith("hf://") and "sha256" not in model and "@" not in source:
-        yield origin.fault([*path, "source"], f"{source!r} names no revision; end it with @<commit>, or add sha256")
+    elif not pinned and "unverified" not in model:
+        remedy = "add sha256, end it with @<40 hex digits> (hf) or @sha256:<64> (ollama), or say why under unverified"
+        yield origin.fault([*path, "source"], f"{source!r} may mean another file tomorrow; {remedy}")
+    elif pinned and "unverified" in model:
+        yield origin.fault([*path, "unverified"], "but something pins the file; remove one of the two")
 
 
 def _workload_faults(workload: Mapping[str, Any], origin: Origin) -> Iterator[str]:

@@ -21,7 +21,7 @@ class Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Base of the plan's records: immutable, built from and turned into plain JSON values."""
 
 
-class ForeignUse(Struct, kw_only=True):
+class ForeignUse(Struct, frozen=True, kw_only=True):
     """When others used the device: at least `samples` telemetry samples in which they took `share` of it or more.
 
     `action` "discard": the measurement is discarded on record and measured again, at most three times; "mark": it is
@@ -33,8 +33,19 @@ class ForeignUse(Struct, kw_only=True):
     action: str = "discard"
 
 
-class Model(Struct, kw_only=True):
-    """One model file or snapshot. Identified by `sha256`, or by the revision or digest inside `source`."""
+class About(Struct, frozen=True, kw_only=True):
+    """What is roughly known of a model before it is fetched; only the plan's arithmetic uses it."""
+
+    gib: float | None = None
+    kv_kib_per_token: float | None = None
+
+
+class Model(Struct, frozen=True, kw_only=True):
+    """One model file or snapshot. Identified by `sha256`, or by the revision or digest inside `source`.
+
+    `unverified` says why neither is given; then the first fetch decides which file it is, and its manifest and every
+    record hold the SHA-256 that was found.
+    """
 
     key: str
     name: str
@@ -42,11 +53,13 @@ class Model(Struct, kw_only=True):
     requantize: dict[str, str] | None = None
     sha256: str | None = None
     size_bytes: int | None = None
+    unverified: str | dict[str, str] | None = None
+    about: About = About()
     quantization: str | None = None
     note: str | dict[str, str] | None = None
 
 
-class Engine(Struct, kw_only=True):
+class Engine(Struct, frozen=True, kw_only=True):
     """One engine build: its kind (a module of servebench.engines), how it is run, and what pins its version."""
 
     key: str
@@ -61,7 +74,7 @@ class Engine(Struct, kw_only=True):
     pin: str | None = None  # sha256 of the environment's lock file, or the image digest
 
 
-class Setting(Struct, kw_only=True):
+class Setting(Struct, frozen=True, kw_only=True):
     """One engine + one model file + one set of launch arguments, and the numbers of users it is measured with."""
 
     name: str
@@ -77,10 +90,12 @@ class Setting(Struct, kw_only=True):
     workload: dict[str, Any]  # as load.workload.Workload takes it
     prompts_sha256: str  # over the prompt set's files
     processes: int | None = None  # load processes; None: the load generator's rule
+    cpus: dict[str, int] | None = None  # CPUs of the `server` and of the `load` generator; None: whatever there is
+    expect: dict[str, bool | int | float | str] = {}  # facts published of this setting (servebench.expected)
     note: str | dict[str, str] | None = None
 
 
-class Runtime(Struct, kw_only=True):
+class Runtime(Struct, frozen=True, kw_only=True):
     """How things are run, never what is measured; changing it measures nothing again."""
 
     ready_timeout_s: float = 600.0
@@ -93,7 +108,7 @@ class Runtime(Struct, kw_only=True):
     foreign_use: ForeignUse = ForeignUse()
 
 
-class Session(Struct, kw_only=True):
+class Session(Struct, frozen=True, kw_only=True):
     """One (run, setting, round): the engine is started once and every number of users measured in ascending order."""
 
     experiment: str
@@ -102,13 +117,17 @@ class Session(Struct, kw_only=True):
     setting: Setting
 
 
-class Plan(Struct, kw_only=True):
+class Plan(Struct, frozen=True, kw_only=True):
     """A whole experiment."""
 
     experiment: str
     title: str | dict[str, str]
     rounds: int
     line: Line
+    reference: str | None = None  # config/references/<reference>…csv: what was published
+    cost: dict[str, Any] | None = None  # price_per_hour, currency
+    deviations: tuple[str | dict[str, str], ...] = ()  # where this is not, or may not be, as the source did it
+    unverified: tuple[str | dict[str, str], ...] = ()  # what could not be checked
     models: dict[str, Model]
     engines: dict[str, Engine]
     settings: dict[str, Setting]
@@ -167,11 +186,11 @@ def from_json(text: str | bytes) -> Plan:
 def session_slice(plan: Plan, setting: Setting) -> str:
     """The parameter Snakemake tracks for a setting's sessions: everything that determines what is measured.
 
-    Two slices are equal exactly when their sessions would measure the same thing. Fetch locations, ports, time-outs of
-    the runtime, notes and the line are absent on purpose.
+    Two slices are equal exactly when their sessions would measure the same thing. Absent on purpose: fetch
+    locations, all of the runtime, notes, expected facts, the line, and what is not set.
     """
-    entry = msgspec.to_builtins(setting)
-    entry.pop("note")
+    free = ("note", "expect")
+    entry = {k: v for k, v in msgspec.to_builtins(setting).items() if v is not None and k not in free}
     entry["model"] = {
         "key": setting.model.key,
         "name": setting.model.name,

@@ -31,20 +31,26 @@ def test_the_quick_start_in_order(config):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda c: c["settings"]["np1"].update(slots=0), "settings.np1.slots: 0 is smaller than 1; use a positive integer"),
+        (lambda c: c["settings"]["np1"].update(slots=0), "settings.np1.slots: 0 is smaller than 1; use a positive int"),
         (lambda c: c["settings"]["np1"].update(slots="4"), 'settings.np1.slots: "4" is not an integer'),
-        (lambda c: c["settings"]["np1"].update(slot=1), "settings.np1.slot: is not a known key; known here: args, context"),
+        (lambda c: c["settings"]["np1"].update(slot=1), "settings.np1.slot: is not a known key; known here: args, con"),
         (lambda c: c["settings"]["np1"].pop("users"), "settings.np1: lacks users; add it"),
         (lambda c: c["settings"]["np1"].update(users=[]), "settings.np1.users: [] has fewer than 1 entries"),
         (lambda c: c["settings"]["np1"].update(users=[4, 4]), "settings.np1.users: [4, 4] names an entry twice"),
-        (lambda c: c["settings"]["np1"].update(model="gpt"), "settings.np1.model: 'gpt' is not defined; models are: smol"),
-        (lambda c: c["settings"]["np1"].update(engine="x"), "settings.np1.engine: 'x' is not defined; engines are: llama"),
+        (lambda c: c["settings"]["np1"].update(model="gpt"), "settings.np1.model: 'gpt' is not defined; models are: s"),
+        (lambda c: c["settings"]["np1"].update(engine="x"), "settings.np1.engine: 'x' is not defined; engines are: l"),
         (lambda c: c["settings"].update({"../up": c["settings"]["np1"]}), "settings: "),
         (lambda c: c["engines"]["llama-cpp"].update(kind="tgi"), "engines.llama-cpp.kind: 'tgi' is not an engine"),
         (lambda c: c["engines"]["llama-cpp"].update(environment="no"), "environment: there is no envs/no.lock"),
-        (lambda c: c["engines"]["llama-cpp"].update(runtime="binary"), "engines.llama-cpp: lacks binary, which runtime"),
+        (lambda c: c["engines"]["llama-cpp"].update(runtime="binary"), "engines.llama-cpp: lacks binary, which runtim"),
         (lambda c: c["models"]["smollm2-q4_1"].pop("sha256"), "models.smollm2-q4_1: lacks sha256"),
-        (lambda c: c["models"]["smollm2-q8_0"]["requantize"].update({"from": "no"}), "requantize.from: 'no' is not a model"),
+        (lambda c: c["models"]["smollm2-q8_0"]["requantize"].update({"from": "no"}), "requantize.from: 'no' is not a"),
+        (lambda c: c["models"]["smollm2-q4_1"].update(unverified="?"), "models.smollm2-q4_1.unverified: but something"),
+        (lambda c: c["models"].update(x={"source": "hf://a/b/c.gguf@main"}), "models.x.source: 'hf://a/b/c.gguf@main'"),
+        (lambda c: c["models"].update(x={"source": "ollama://qwen3:14b"}), "models.x.source: 'ollama://qwen3:14b' may"),
+        (lambda c: c.update(runs={"main": {}, "extra": {"control": "np1"}}), "runs.extra.control: 'np1' is not a sett"),
+        (lambda c: c.update(reference="nothing"), "reference: there is no config/references/nothing*.csv"),
+        (lambda c: c.update(cost={"price_per_hour": 1, "currency": "JPY"}), 'cost.currency: "JPY" is not one of USD'),
         (lambda c: c["workload"].pop("window_s"), "workload: lacks window_s, which mode closed needs"),
         (lambda c: c["workload"].update(mode="count"), "workload: lacks requests, which mode count needs"),
         (lambda c: c["workload"].update(prompts="nowhere"), "workload.prompts: 'nowhere' is neither a built-in set"),
@@ -81,7 +87,9 @@ def slices(config):
         lambda c: c["line"].update(user_tok_s=20),
         lambda c: c.update(title="other", charts={"width": 900}),
         lambda c: c["settings"].update({n: dict(reversed(s.items())) for n, s in reversed(c["settings"].items())}),
-        lambda c: c["settings"]["np1"].update(note="said on the page"),
+        lambda c: c["settings"]["np1"].update(note="said on the page", expect={"n_ctx_slot": 512}),
+        lambda c: c["models"]["smollm2-q4_1"].update(about={"gib": 0.1, "kv_kib_per_token": 22.5}),
+        lambda c: c.update(reference="h200", cost={"price_per_hour": 1.5}, deviations=["ours"], unverified=["theirs"]),
     ],
 )
 def test_what_does_not_determine_a_measurement_is_not_in_its_slice(config, change):
@@ -99,6 +107,34 @@ def test_what_determines_a_measurement_is(config):
     changed = copy.deepcopy(config)
     changed["workload"]["max_tokens"] = 25
     assert not set(slices(changed).values()) & set(before.values())
+
+
+def test_what_the_settings_of_an_engine_have_in_common(config):
+    before = slices(config)
+    engine, setting = config["engines"]["llama-cpp"], config["settings"]["np4-kv-unified"]
+    engine.update(args=["--jinja"], env={"A": "1", "B": "1"}, request={"x": {"y": 1}}, expect={"threads": 2})
+    setting.update(env={"B": "2"}, request={"seed": None})
+    loaded = load(config).settings
+    assert loaded["np1"].args == ("--jinja",)
+    assert loaded["np4-kv-unified"].args == ("--jinja", "--kv-unified")
+    assert loaded["np4-kv-unified"].env == {"A": "1", "B": "2"}
+    assert loaded["np4-kv-unified"].request == {"x": {"y": 1}, "seed": None}
+    assert loaded["np4-kv-unified"].expect == {"threads": 2}
+    assert not set(slices(config).values()) & set(before.values())
+
+
+def test_a_slice_holds_nothing_that_is_not_set(config):
+    assert '"cpus"' not in slices(config)["np1"]
+    config["cpus"] = {"server": 8, "load": 8}
+    assert '"cpus":{"load":8,"server":8}' in slices(config)["np1"]
+
+
+def test_null_in_an_overlay_takes_a_key_out(config, tmp_path):
+    overlay = tmp_path / "over.yaml"
+    overlay.write_text("engines: {llama-cpp: {kind: simulator, runtime: null, environment: null}}\ntitle: null\n")
+    loaded = configuration.read([QUICKSTART, overlay])
+    assert (loaded.engines["llama-cpp"].runtime, loaded.engines["llama-cpp"].pin) == (None, None)
+    assert loaded.title == "quickstart"
 
 
 def test_a_level_more_leaves_the_other_measurements_their_names(config):
@@ -137,7 +173,16 @@ def schema_keys(node, path=()):
     """Dotted names of everything the schema lets a configuration say, to the depth the README documents."""
     schema = yaml.safe_load((configuration.ROOT / "config" / "schema.yaml").read_text(encoding="utf-8"))
     node = schema["$defs"]["workload"] if node.get("$ref", "").endswith("/workload") else node
-    grouped = path in {("line",), ("charts",), ("runtime", "foreign_use"), ("models", "<model>", "requantize")}
+    groups = {
+        "line",
+        "cost",
+        "cpus",
+        "charts",
+        "runtime.foreign_use",
+        "models.<model>.requantize",
+        "models.<model>.about",
+    }
+    grouped = ".".join(path) in groups
     inner = node.get("properties", {})
     if isinstance(node.get("additionalProperties"), dict) and "properties" in node["additionalProperties"]:
         inner = {f"<{path[-1].rstrip('s')}>": node["additionalProperties"]}
