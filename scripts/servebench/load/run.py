@@ -20,7 +20,10 @@ import pyarrow.compute as pc
 import pyarrow.feather as feather
 
 from servebench.load import PROTOCOL
+from servebench.load.arrivals import Pause
 from servebench.load.measurement import Measurement
+from servebench.load.requests import Requests
+from servebench.load.tokens import counter
 from servebench.load.workers import Job, LoadError, Workers
 from servebench.load.workload import Target, Workload
 
@@ -67,6 +70,12 @@ def run(
     With `cpu`, all workers run on that core only (Linux)."""
     if users < 1:
         raise ValueError(f"users: {users} is not a positive integer")
+    requests = Requests(target, workload, seed, 0, 1)  # what is wrong with it is said here, not in a worker
+    if workload.mode == "trace":
+        requests.trace()
+    if workload.think is not None:
+        Pause.parse(workload.think)
+    counter(workload.tokenizer)
     count = min(users, processes or (MANY_PROCESSES if users >= MANY_USERS else 1))
     with tempfile.TemporaryDirectory(prefix="servebench-load-") as directory:
         tickets = _tickets(directory, workload.requests) if workload.mode == "count" else None
@@ -95,7 +104,7 @@ def run(
         finally:
             if tickets is not None:
                 os.close(tickets)
-        requests = _gather(directory, "requests", count).sort_by("request_id")
+        rows = _gather(directory, "requests", count).sort_by("request_id")
         chunks = _gather(directory, "chunks", count)
         stamps = _gather(directory, "clock", count) if clock else None
     meta = {
@@ -104,11 +113,12 @@ def run(
         "users": users,
         "processes": count,
         "seed": seed,
-        **conductor.facts(requests),
+        "prompts": requests.source.describe(),
+        **conductor.facts(rows),
         "workload": workload.to_dict(),
         "target": {"url": target.url, "model": target.model, "extra": target.extra},
     }
-    return Measurement(requests, chunks, meta), stamps
+    return Measurement(rows, chunks, meta), stamps
 
 
 def _tickets(directory: str, requests: int | None) -> int:
@@ -144,7 +154,6 @@ class _Conductor:
     bounded: bool = False
     opened: int = 0
     probe: dict[str, Any] | None = None
-    prompts: dict[str, Any] = field(default_factory=dict)
     clients: list[dict[str, Any]] = field(default_factory=list)
     _told_ns: int = 0
 
@@ -152,7 +161,7 @@ class _Conductor:
         workers, workload = self.workers, self.workload
         ready = workers.gather("ready")
         self.opened = sum(report["opened"] for report in ready)
-        self.probe, self.prompts = ready[0]["probe"], ready[0]["prompts"]
+        self.probe = ready[0]["probe"]
         if self.opened == 0:
             raise LoadError(f"{self.url}: no connection could be opened: {ready[0]['refusal']}; is the server up?")
         self.spread_s = self._spread_s()
@@ -240,7 +249,6 @@ class _Conductor:
             "spread_s": self.spread_s,
             "connections_opened": self.opened,
             "probe": self.probe,
-            "prompts": self.prompts,
             "warmup": {
                 "s": (window[0] - self.start_ns) / 1e9,
                 "bounded": self.bounded,

@@ -76,7 +76,7 @@ class Worker:
         self.dispatcher = Dispatcher(crew, iter(()))
         opened, refusal = await crew.warm(job.users)
         probe = await self._probe(crew) if job.probe and opened else None
-        self.say(ready=True, opened=opened, refusal=refusal, probe=probe, prompts=requests.source.describe())
+        self.say(ready=True, opened=opened, refusal=refusal, probe=probe)
         start = await self._command(commands)
         start_ns: int = start["start_ns"]
         gc.collect()

@@ -12,10 +12,11 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
+from servebench.faults import Fault
 from servebench.load.workload import Target, Workload
 
 
-class LoadError(RuntimeError):
+class LoadError(Fault):
     """Nothing could be measured: no connection at all, or a worker process died."""
 
 

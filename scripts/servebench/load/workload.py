@@ -49,7 +49,7 @@ class Workload:
     """
 
     mode: str = "closed"
-    prompts: str = "summaries-ja"
+    prompts: str = "en-short"
     max_tokens: int = 256
     temperature: float = 0.0
     top_p: float = 1.0

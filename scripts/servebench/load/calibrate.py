@@ -1,0 +1,243 @@
+"""The load generator against a clock: how wrong it is on this machine, and up to how many users it is right.
+
+A clock server of ours (clock_server.py) is loaded as any server would be. Each chunk says when it left, on the same
+clock that stamps its arrival, so the errors below are the client's, its kernel's and its core's, not the server's:
+
+- arrival error = arrival − sent, of each chunk;
+- TTFT error = (first token − request sent) by the client's stamps − (first chunk sent − request received) by the
+  server's;
+- delivered ÷ ideal = tokens that arrived in the window ÷ tokens of as many users who lose no time at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import psutil
+import pyarrow as pa
+
+from servebench.load import PROTOCOL
+from servebench.load.clock_server import Schedule, running
+from servebench.load.measurement import Measurement
+from servebench.load.run import run
+from servebench.load.workload import Target, Workload
+
+VARIANTS = {
+    "steady": Schedule(),
+    "lockstep": Schedule(lockstep=True),
+    "4 tokens a chunk": Schedule(tokens_per_chunk=4),
+    "200 ms TTFT": Schedule(ttft_ms=200.0),
+}
+# For `ensure`: the same rhythm in shorter answers, so that a few seconds show it.
+_SHORT = {"steady": Schedule(tokens=32), "lockstep": Schedule(tokens=32, lockstep=True)}
+_WINDOW_S = 5.0
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What "truthfully" means. 10 ms are half a gap between tokens at 50 tok/s and 0.5 % of the line's TTFT of 2 s;
+    a client that drives 1 % less than the load it reports, or is busier than 0.7 of a core, is refused too."""
+
+    ttft_error_p99_s: float = 0.010
+    arrival_error_p99_s: float = 0.010
+    delivered_ratio_min: float = 0.99
+    delivered_ratio_max: float = 1.01
+    cpu_ratio: float = 0.7
+
+
+def level(
+    users: int,
+    schedule: Schedule,
+    *,
+    window_s: float = _WINDOW_S,
+    processes: int | None = None,
+    client_cpu: int | None = None,
+    server_cpu: int | None = None,
+) -> dict[str, Any]:
+    """One number of users on one schedule: the errors (s), delivered ÷ ideal, CPU s per 100k chunks, and what of it is
+    beyond the bounds. The window is rounded to whole answers, of which one user delivers whole numbers."""
+    answers = max(1, round(window_s / schedule.answer_s))
+    workload = Workload(
+        prompts="en-short",
+        max_tokens=schedule.tokens,
+        warmup_s=schedule.answer_s,
+        window_s=answers * schedule.answer_s,
+        spread_s=schedule.answer_s,
+        timeout_s=30.0,
+    )
+    with running(schedule, cpu=server_cpu) as (url, _):
+        target = Target(url=url, model="clock")
+        measured, stamps = run(target, workload, users, processes=processes, clock=True, cpu=client_cpu)
+    assert stamps is not None
+    found = {"users": users, "schedule": asdict(schedule), **errors(measured, stamps, schedule, users)}
+    return found | {"beyond": beyond(found, Bounds())}
+
+
+def errors(measured: Measurement, stamps: pa.Table, schedule: Schedule, users: int) -> dict[str, Any]:
+    """The figures of one level, of everything that arrived from the window's start on; `stamps` as
+    worker.CLOCK_SCHEMA. None where there was nothing to measure."""
+    requests, meta = measured.requests, measured.meta
+    start_ns, end_ns = meta["window_start_ns"], meta["window_end_ns"]
+    clock = {name: stamps[name].to_numpy() for name in stamps.schema.names}
+    arrival_s = (clock["arrival_ns"] - clock["sent_ns"])[clock["arrival_ns"] >= start_ns] / 1e9
+    lateness_s = (clock["sent_ns"] - clock["due_ns"])[clock["arrival_ns"] >= start_ns] / 1e9
+    _, first = np.unique(clock["request_id"], return_index=True)
+    truth_ns = dict(zip(clock["request_id"][first], (clock["sent_ns"] - clock["received_ns"])[first], strict=True))
+    ttft_s = [
+        (row["first_token_ns"] - row["sent_ns"] - truth_ns[row["request_id"]]) / 1e9
+        for row in requests.select(["request_id", "phase", "status", "sent_ns", "first_token_ns"]).to_pylist()
+        if row["phase"] == "window" and row["status"] == "ok"
+    ]
+    arrivals, tokens = measured.chunks["arrival_ns"].to_numpy(), measured.chunks["tokens"].to_numpy()
+    delivered = int(tokens[(arrivals >= start_ns) & (arrivals < end_ns)].sum())
+    ideal = users * schedule.tokens / schedule.answer_s * (end_ns - start_ns) / 1e9
+    chunks = measured.chunks.num_rows
+    cpu_s = sum(process["cpu_s"] for process in meta["client"]["processes"])
+    return {
+        "processes": meta["processes"],
+        "chunks": chunks,
+        "failed": sum(status not in ("ok", "cancelled") for status in requests["status"].to_pylist()),
+        "ttft_error_p50_s": _percentile(np.asarray(ttft_s), 50),
+        "ttft_error_p99_s": _percentile(np.asarray(ttft_s), 99),
+        "arrival_error_p50_s": _percentile(arrival_s, 50),
+        "arrival_error_p99_s": _percentile(arrival_s, 99),
+        "delivered_ratio": delivered / ideal,
+        "cpu_s_per_100k_chunks": cpu_s / chunks * 1e5 if chunks else None,
+        "cpu_ratio": meta["client"]["cpu_ratio"],
+        "server_lateness_p99_s": _percentile(lateness_s, 99),
+    }
+
+
+def beyond(found: dict[str, Any], bounds: Bounds) -> list[str]:
+    """What of a level is out of bounds, in words; empty when all is within."""
+    words = [f"{found['failed']} requests failed"] if found["failed"] else []
+    for name in ("ttft_error_p99_s", "arrival_error_p99_s"):
+        value, most = found[name], getattr(bounds, name)
+        if value is None or value > most:
+            words.append(f"{name} {value if value is None else round(value, 4)}, at most {most}")
+    ratio = found["delivered_ratio"]
+    if not bounds.delivered_ratio_min <= ratio <= bounds.delivered_ratio_max:
+        words.append(
+            f"delivered ÷ ideal {ratio:.4f}, from {bounds.delivered_ratio_min} to {bounds.delivered_ratio_max}"
+        )
+    if found["cpu_ratio"] > bounds.cpu_ratio:
+        words.append(f"cpu_ratio {found['cpu_ratio']:.2f}, at most {bounds.cpu_ratio}")
+    return words
+
+
+def calibrate(
+    users: Iterable[int],
+    *,
+    window_s: float = _WINDOW_S,
+    processes: int | None = None,
+    told: Callable[[dict[str, Any]], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Every number of users on the steady schedule, the largest on the other variants too. `told` gets each level as it
+    is done. See `record` for what comes back."""
+    counts = sorted(set(users))
+    todo = [("steady", count) for count in counts] + [(name, counts[-1]) for name in VARIANTS if name != "steady"]
+    levels = []
+    for name, count in todo:
+        done = {"variant": name, **level(count, VARIANTS[name], window_s=window_s, processes=processes)}
+        told(done)
+        levels.append(done)
+    return record(levels)
+
+
+def record(levels: list[dict[str, Any]]) -> dict[str, Any]:
+    """JSON-able. `max_users` is the largest number of users of which every variant, and every smaller number, was
+    within the bounds; 0 when none was."""
+    refused = [done["users"] for done in levels if done["beyond"]]
+    good = [done["users"] for done in levels if not refused or done["users"] < min(refused)]
+    return {
+        "protocol": PROTOCOL,
+        "machine": machine(),
+        "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "bounds": asdict(Bounds()),
+        "max_users": max(good, default=0),
+        "levels": levels,
+    }
+
+
+def ensure(users: int, cache_dir: str | os.PathLike[str]) -> dict[str, Any]:
+    """This machine's calibration (as `record`), from `cache_dir` when it says whether `users` can be loaded truthfully;
+    otherwise measured now, in about 12 s for 16 users or fewer, and kept there.
+
+    A level out of bounds is tried once more, since one disturbance is not the machine; if it fails again, half as
+    many users are tried, until some pass.
+    """
+    found = known(cache_dir)
+    if found is not None and max((done["users"] for done in found["levels"]), default=0) >= users:
+        return found
+    levels = []
+    count = users
+    while True:
+        done = [_twice(name, schedule, count) for name, schedule in _SHORT.items()]
+        levels += done
+        if count == 1 or not any(one["beyond"] for one in done):
+            return keep(record(levels), cache_dir)
+        count //= 2
+
+
+def _twice(name: str, schedule: Schedule, users: int) -> dict[str, Any]:
+    done = level(users, schedule, window_s=3.0)
+    if done["beyond"]:
+        done = level(users, schedule, window_s=3.0)
+    return {"variant": name, **done}
+
+
+def known(cache_dir: str | os.PathLike[str]) -> dict[str, Any] | None:
+    """What was measured on this machine before, under the present protocol; None when nothing was."""
+    path = _path(cache_dir)
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
+
+
+def keep(found: dict[str, Any], cache_dir: str | os.PathLike[str]) -> dict[str, Any]:
+    """Store a calibration as this machine's; returns it."""
+    path = _path(cache_dir)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(f".{os.getpid()}")
+    part.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    part.replace(path)
+    return found
+
+
+def machine() -> dict[str, Any]:
+    """What a calibration depends on: processor, cores this process may use, system, interpreter."""
+    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {
+        "host": platform.node(),
+        "processor": _processor(),
+        "cores": affinity,
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "python": platform.python_version(),
+    }
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.is_file():
+        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _path(cache_dir: str | os.PathLike[str]) -> Path:
+    name = hashlib.sha256(json.dumps([PROTOCOL, machine()], sort_keys=True).encode()).hexdigest()[:16]
+    return Path(cache_dir) / "calibration" / f"{name}.json"
+
+
+def _percentile(values_s: npt.NDArray[np.float64], percent: float) -> float | None:
+    return float(np.percentile(values_s, percent, method="inverted_cdf")) if len(values_s) else None

@@ -1,0 +1,188 @@
+"""What `servebench load` and `servebench calibrate` do: run, write the files, say it readably."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn
+from rich.progress import Progress as Bar
+from rich.table import Table
+
+from servebench import cache, figures
+from servebench.load import calibrate
+from servebench.load.measurement import Measurement
+from servebench.load.run import measure
+from servebench.load.workload import Target, Workload
+
+# What the printed summary shows, in order: figure, what it is, format.
+_SHOWN = (
+    ("output_tok_s", "output tok/s", "{:,.1f}"),
+    ("user_tok_s", "user tok/s (median)", "{:.1f}"),
+    ("ttft_p50_s", "TTFT p50", "{:.3f} s"),
+    ("ttft_p95_s", "TTFT p95", "{:.3f} s"),
+    ("ttft_p95_all_s", "TTFT p95, failures as +∞", "{:.3f} s"),
+    ("e2e_p50_s", "whole reply p50", "{:.2f} s"),
+    ("inter_chunk_p99_s", "gap between chunks p99", "{:.3f} s"),
+    ("target_requests", "target requests", "{}"),
+    ("failures", "failures among them", "{}"),
+    ("other_failures", "failures among the others", "{}"),
+    ("reasoning_replies", "replies with reasoning", "{}"),
+    ("prompt_tokens_p50", "prompt tokens (median)", "{:.0f}"),
+    ("cached_tokens_mean", "of them cached (mean)", "{:.0f}"),
+    ("output_tokens_mean", "output tokens (mean)", "{:.1f}"),
+    ("people", "people these streams stand for", "{:.0f}"),
+    ("backlog_end", "backlog at the end", "{}"),
+    ("meets_line", "the line is met", "{}"),
+    ("line_confidence", "confidence in the line's p95", "{:.1%}"),
+)
+_CLIENT = (
+    ("client_cpu_ratio", "CPU of the busiest process", "{:.1%}"),
+    ("client_loop_lag_p99_s", "event-loop lag p99", "{:.4f} s"),
+    ("send_delay_p99_s", "sent later than due p99", "{:.4f} s"),
+)
+
+
+def run_load(
+    target: Target,
+    workload: Workload,
+    users: int,
+    out: Path,
+    *,
+    processes: int | None = None,
+    seed: int = 0,
+    line: figures.Line | None = None,
+) -> int:
+    """Load a server; write requests.parquet, chunks.parquet and summary.json into `out` and print the summary.
+    The exit status: 1 when any request failed, else 0."""
+    out.mkdir(parents=True, exist_ok=True)
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.fields[phase]}"), BarColumn(), TextColumn("{task.fields[counts]}"))
+    with Bar(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("load", total=None, phase="starting", counts="")
+
+        def show(state: dict[str, Any]) -> None:
+            counts = f"{state['elapsed_s']:.0f} s, {state['running']} running, {state['finished']} finished"
+            if state["failures"]:
+                counts += f", [red]{state['failures']} failed"
+            bar.update(task, completed=state["elapsed_s"], total=state["total_s"], phase=state["phase"], counts=counts)
+
+        measured = measure(target, workload, users, processes=processes, seed=seed, progress=show)
+    known = calibrate.known(cache.root())
+    found = figures.measurement_figures(
+        measured.requests,
+        measured.chunks,
+        measured.meta,
+        line or figures.Line(),
+        calibrated_users=known["max_users"] if known else None,
+    )
+    _write(out, measured, found, known)
+    _print_summary(Console(), measured, found, known)
+    return 1 if _failed(found) else 0
+
+
+def _failed(found: dict[str, Any]) -> int:
+    return int(found["failures"]) + int(found["other_failures"])
+
+
+def _write(out: Path, measured: Measurement, found: dict[str, Any], known: dict[str, Any] | None) -> None:
+    pq.write_table(measured.requests, out / "requests.parquet")
+    pq.write_table(measured.chunks, out / "chunks.parquet")
+    summary = {**found, "meta": measured.meta, "calibration": known}
+    (out / "summary.json").write_text(
+        json.dumps(summary, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
+    )
+
+
+def _print_summary(
+    console: Console, measured: Measurement, found: dict[str, Any], known: dict[str, Any] | None
+) -> None:
+    meta = measured.meta
+    window = f"{found['window_s']:.1f} s" if found["window_s"] else "nothing"
+    table = Table(title=f"{meta['target']['model']} · {meta['mode']} · {meta['users']} users · {window}", min_width=56)
+    table.add_column("figure")
+    table.add_column("value", justify="right")
+    _rows(table, found, _SHOWN)
+    for name in sorted(found):
+        if name.startswith("failures_") and found[name]:
+            table.add_row(f"  {name.removeprefix('failures_')}", f"[red]{found[name]}")
+    table.add_section()
+    table.add_row("[bold]this client", "")
+    _rows(table, found, _CLIENT)
+    for words, value in client_error(known, meta["users"]):
+        table.add_row(words, value)
+    console.print(table)
+    if found["invalid_reasons"]:
+        console.print(f"[yellow]not valid: {found['invalid_reasons']}")
+    evidence = [error for error in measured.requests.filter(_broken(measured))["error"].to_pylist() if error]
+    if evidence:
+        console.print("first failure:", style="red")
+        console.print(evidence[0], markup=False, highlight=False)
+
+
+def _broken(measured: Measurement) -> Any:
+    return [status not in ("ok", "cancelled") for status in measured.requests["status"].to_pylist()]
+
+
+def _rows(table: Table, found: dict[str, Any], shown: tuple[tuple[str, str, str], ...]) -> None:
+    for name, words, form in shown:
+        value = found.get(name)
+        if value is not None:
+            table.add_row(words, ("yes" if value else "no") if isinstance(value, bool) else form.format(value))
+
+
+def client_error(known: dict[str, Any] | None, users: int) -> list[tuple[str, str]]:
+    """(words, value) of the client's own error on this machine: that of the smallest calibrated number of users that
+    is not below `users`."""
+    levels = [level for level in known["levels"] if level["users"] >= users] if known else []
+    if not levels:
+        return [("its error", f"unknown; servebench calibrate --users {users}")]
+    level = min(levels, key=lambda one: one["users"])
+    return [
+        (f"TTFT error p50/p99 at {level['users']} users", _pair_ms(level, "ttft_error")),
+        (f"arrival error p50/p99 at {level['users']} users", _pair_ms(level, "arrival_error")),
+    ]
+
+
+def _pair_ms(level: dict[str, Any], name: str) -> str:
+    values = (level[f"{name}_p50_s"], level[f"{name}_p99_s"])
+    return " / ".join("–" if value is None else f"{value * 1e3:.2f}" for value in values) + " ms"
+
+
+def run_calibrate(users: list[int], out: Path, *, window_s: float, processes: int | None = None) -> int:
+    """Calibrate; write calibration.json into `out` and this machine's cache, print it. The exit status: 1 when some
+    level is beyond the bounds, else 0."""
+    out.mkdir(parents=True, exist_ok=True)
+    err = Console(stderr=True)
+
+    def told(level: dict[str, Any]) -> None:
+        verdict = "; ".join(level["beyond"]) or "within the bounds"
+        err.print(f"{level['variant']}, {level['users']} users: {verdict}", highlight=False)
+
+    found = calibrate.keep(calibrate.calibrate(users, window_s=window_s, processes=processes, told=told), cache.root())
+    (out / "calibration.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    table = Table(title=f"{found['machine']['processor']}, {found['machine']['cores']} cores")
+    for name in ("clock", "users", "processes"):
+        table.add_column(name)
+    for name in ("TTFT error p50/p99", "arrival error p50/p99", "delivered ÷ ideal", "CPU s per 100k chunks", "CPU"):
+        table.add_column(name, justify="right")
+    for level in found["levels"]:
+        cpu = level["cpu_s_per_100k_chunks"]
+        table.add_row(
+            level["variant"],
+            str(level["users"]),
+            str(level["processes"]),
+            _pair_ms(level, "ttft_error"),
+            _pair_ms(level, "arrival_error"),
+            f"{level['delivered_ratio']:.4f}",
+            "–" if cpu is None else f"{cpu:.2f}",
+            f"{level['cpu_ratio']:.0%}",
+            style="red" if level["beyond"] else None,
+        )
+    console = Console()
+    console.print(table)
+    console.print(f"This machine loads up to {found['max_users']} users truthfully (of those tried).", highlight=False)
+    return 1 if any(level["beyond"] for level in found["levels"]) else 0
