@@ -29,6 +29,24 @@ VERSIONS = {"ollama": "0.40.16", "llama": "12242 (3b4d6ab3f)", "vllm": "0.33.0"}
 BYTES = {"Q4_K_M": 9_000_000_000, "Q8_0": 15_700_000_000, "BF16": 29_500_000_000}
 H200 = {"cpu": "Xeon", "cores": 96, "gpus": [{"name": "NVIDIA H200", "memory_gib": 139.8}], "fingerprint": "a-gpu"}
 LAPTOP = {"cpu": "Two-core CPU", "cores": 2, "gpus": [], "fingerprint": "a-cpu"}
+CALIBRATION: dict[str, Any] = {
+    "created_at": "2026-11-14T08:00:00+00:00",
+    "max_users": 256,
+    "levels": [
+        {
+            "variant": variant,
+            "users": users,
+            "ttft_error_p50_s": 0.0002 * (1 + users / 200),
+            "ttft_error_p99_s": 0.0004 * (1 + users / 100) * (1 + n),
+            "arrival_error_p50_s": 0.00005,
+            "arrival_error_p99_s": 0.0003,
+            "delivered_ratio": 0.9995,
+            "cpu_ratio": 0.05 + users / 1000,
+        }
+        for n, variant in enumerate(("steady", "lockstep"))
+        for users in (1, 16, 64, 256)
+    ],
+}
 # Not published: plausible, so that a page of full size can be made.
 UNPUBLISHED = {"ttft_p50_s": 0.3, "ttft_p95_s": 0.6, "target_requests": 60, "user_tok_s": 30.0, "output_tok_s": 150.0}
 
@@ -216,7 +234,7 @@ def record(
             },
             "engine": {"key": setting.engine.key, "kind": setting.engine.kind, "pin": setting.engine.pin},
             "servebench": {"version": "0.1.0", "protocol": 1},
-            "calibration": {"largest_users": 512},
+            "calibration": CALIBRATION,
             "started_at": f"2026-11-{14 + number:02d}T10:{rank:02d}:{index:02d}+00:00",
         },
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from functools import cache
 
 import pyarrow as pa
@@ -259,9 +260,10 @@ def test_rounds_on_two_machines_are_marked() -> None:
 
 
 def test_foreign_use_in_two_samples_makes_a_measurement_invalid() -> None:
-    assert tables.measured.foreign_samples({"foreign_utilisation": [None, None]}) is None
-    assert tables.measured.foreign_samples({}) is None
     first = next(iter(synthetic.records_of(MAIN[:1], synthetic.plan_of(MAIN[:1]))))
+    assert tables.measurements([first], Line()).to_pylist()[0]["foreign_samples"] == 0
+    blind = replace(first, telemetry={"foreign_utilisation": [None, None]})
+    assert tables.measurements([blind], Line()).to_pylist()[0]["foreign_samples"] is None
     first.telemetry["foreign_utilisation"][:3] = [4.9, 5.0, 60.0]
     row = tables.measurements([first], Line()).to_pylist()[0]
     assert row["foreign_samples"] == 2

@@ -1,52 +1,78 @@
-"""Charts: tables in, Altair out, one module each. Adding one is a module, its words, and a line in CHARTS."""
+"""Charts: tables in, Altair out, one module each. Adding one is a module, its words, and a line in NAMES.
+
+Importing this package is cheap (the workflow does it at every start); a module is imported when it draws.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import importlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-import altair as alt
-import pyarrow as pa
+if TYPE_CHECKING:
+    import pyarrow as pa
 
-from servebench.charts import output_by_users, ttft_by_users, user_by_users
-from servebench.charts.files import save
-from servebench.charts.style import LANGUAGES, FontMissing, Style
+    from servebench.charts.style import Style
 
 # In the order in which the page shows them.
-CHARTS: Mapping[str, ModuleType] = {
-    "output_by_users": output_by_users,
-    "ttft_by_users": ttft_by_users,
-    "user_by_users": user_by_users,
-}
-
-__all__ = ["CHARTS", "LANGUAGES", "FontMissing", "Style", "draw", "save", "stems", "write"]
-
-
-def stems(runs: Sequence[str]) -> list[str]:
-    """Names of the files, without language and ending: a chart of the first run by its name, others with `-<run>`."""
-    return [_stem(name, run, runs) for run in runs for name in CHARTS]
-
-
-def _stem(name: str, run: str, runs: Sequence[str]) -> str:
-    return name if run == runs[0] else f"{name}-{run}"
-
-
-def draw(
-    tables: Mapping[str, pa.Table], style: Style, runs: Sequence[str]
-) -> Iterator[tuple[str, str, alt.TopLevelMixin]]:
-    """(stem, run, chart) for each chart of each run."""
-    for run in runs:
-        for name, module in CHARTS.items():
-            yield _stem(name, run, runs), run, module.chart(tables, style, run)
+NAMES = (
+    "output_bars",
+    "speed_bars",
+    "output_by_users",
+    "ttft_by_users",
+    "user_by_users",
+    "queueing",
+    "slots",
+    "ratios",
+    "slow_requests",
+    "memory",
+    "cost",
+    "ttft_ecdf",
+    "timeline",
+    "scores",
+    "differences",
+    "agreement",
+    "unstable",
+    "client_error",
+)
 
 
-def write(tables: Mapping[str, pa.Table], style: Style, runs: Sequence[str], directory: Path) -> list[Path]:
-    """Save every chart as `<directory>/<language>/<stem>` .html, .svg and .png; returns the paths.
+def chart(name: str, tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
+    """The chart called `name` for one run, without the common look (`Style.look`), so that it can be put together."""
+    return importlib.import_module(f"servebench.charts.{name}").chart(tables, style, run)
 
-    Raises FontMissing when Japanese is asked for and there is no font for it.
+
+def whole(name: str, tables: Mapping[str, pa.Table], style: Style, runs: Sequence[str]) -> Any:
+    """The chart for every run that it has data for, one below the other, each with axes of its own."""
+    import altair as alt
+
+    shown = runs_with_data(name, tables, runs) or list(runs[:1])
+    charts = [chart(name, tables, style, run) for run in shown]
+    for run, one in zip(shown, charts, strict=True):
+        if run != runs[0]:
+            one.title.subtitle = [style.say("charts.other_run", run=run), *one.title.subtitle]
+    return style.look(charts[0] if len(charts) == 1 else alt.vconcat(*charts, spacing=48))
+
+
+def runs_with_data(name: str, tables: Mapping[str, pa.Table], runs: Sequence[str]) -> list[str]:
+    """The runs of which the chart would show something; what belongs to no run counts as the first."""
+    module = importlib.import_module(f"servebench.charts.{name}")
+    asked = runs[:1] if getattr(module, "OF_NO_RUN", False) else runs
+    return [run for run in asked if module.points(tables, run)]
+
+
+def draw(name: str, style: Mapping[str, Any], results: Path) -> list[Path]:
+    """Draw one chart of an experiment as `<results>/charts/<name>` .html, .svg and .png; returns the paths.
+
+    `style` is the configuration's `charts` section. Raises FontMissing when Japanese is asked for and there is no font.
     """
-    paths = []
-    for stem, _, chart in draw(tables, style, runs):
-        paths += save(chart, directory / style.language / stem, style.language)
-    return paths
+    from servebench import plan as planning
+    from servebench.charts.files import save
+    from servebench.charts.style import Style
+    from servebench.tables import read_all
+
+    plan = planning.from_json((results / "plan.json").read_bytes())
+    look = Style.configured(style, plan.line)
+    made = whole(name, read_all(results / "tables"), look, list(plan.runs))
+    return save(made, results / "charts" / name, look.language)

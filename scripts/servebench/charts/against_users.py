@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
+import pyarrow as pa
 
-from servebench.charts.style import DASHES, FAINT, LINE, PAPER, SHAPES, Style, bits, inline, span
+from servebench.charts.style import (
+    DASHES,
+    FAINT,
+    LINE,
+    PAPER,
+    SHAPES,
+    Row,
+    Style,
+    bits,
+    inline,
+    rows_of,
+    span,
+    width_px,
+)
 
-Row = dict[str, Any]
-LABEL_PX, LABEL_GAP_PX = 6.6, 13.0
+LABEL_GAP_PX = 13.0
 
 
-def ranges(rows: Sequence[Row], figure: str, run: str) -> list[Row]:
-    """One entry per setting × users of the run that has the figure: low, high, their middle, and marks."""
+def ranges(tables: Mapping[str, pa.Table], figure: str, run: str) -> list[Row]:
+    """From `settings`, one entry per setting × users of the run that has the figure: low, high, middle, marks."""
     return [
         {
             "setting": row["setting"],
@@ -29,14 +42,12 @@ def ranges(rows: Sequence[Row], figure: str, run: str) -> list[Row]:
             "marks": "; ".join(row["marks"]) or "–",
             "trusted": not row["marks"],
         }
-        for row in rows
-        if row["run"] == run and row[f"{figure}_min"] is not None
+        for row in rows_of(tables, "settings", run)
+        if row[f"{figure}_min"] is not None
     ]
 
 
-def against_users(
-    points: Sequence[Row], style: Style, key: str, *, log: bool, limit: float | None = None
-) -> alt.TopLevelMixin:
+def against_users(points: Sequence[Row], style: Style, key: str, *, log: bool, limit: float | None = None) -> Any:
     """Lines through the middles of the rounds with a bar for each range; `limit` is drawn as a dashed rule."""
     if not points:
         return style.nothing(key)
@@ -46,7 +57,7 @@ def against_users(
     data = inline(points)
     panels = [_panel(frame, data, engine, key, limit, n) for n, engine in enumerate(engines)]
     chart = panels[0] if len(panels) == 1 else alt.concat(*panels, columns=3, spacing=18)
-    return style.finished(chart, key, limit=limit, settings=len({p["setting"] for p in points}))
+    return style.finished(chart, key, limit=limit or 0, settings=len({p["setting"] for p in points}))
 
 
 class _Frame:
@@ -61,7 +72,7 @@ class _Frame:
 
     def x_domain(self, names: Sequence[str]) -> tuple[float, float]:
         """From a little before the fewest users to where the longest label ends."""
-        share = min(0.6, (LABEL_PX * max(map(len, names)) + 18) / self.style.width)
+        share = min(0.6, (max(map(width_px, names)) + 18) / self.style.width)
         span_log = math.log2(self.users[-1] / self.users[0]) + 0.3 if len(self.users) > 1 else 1.0
         return self.users[0] / 2**0.3, self.users[-1] * 2 ** (span_log * share / (1 - share))
 
@@ -80,12 +91,14 @@ def _panel(frame: _Frame, data: alt.Data, engine: str, key: str, limit: float | 
     own = [point for point in frame.points if point["engine"] == engine]
     names = list(dict.fromkeys(point["setting"] for point in own))
     last = [max((p for p in own if p["setting"] == name), key=lambda p: p["users"]) for name in names]
-    told = limit and {
+    told: Any = limit and {
         "text": style.say(f"charts.{key}.limit", limit=limit),
         "middle": limit,
         "colour": style.pick(LINE),
     }
-    x_scale = alt.Scale(type="log", base=2, domain=frame.x_domain(names), nice=False)
+    x_scale = alt.Scale(
+        type="log", base=2, domain=frame.x_domain([*names, told["text"]] if told else names), nice=False
+    )
     y_scale = alt.Scale(type="log" if frame.log else "linear", domain=frame.domain, nice=False)
     x = alt.X("users:Q", scale=x_scale, title=style.say(f"charts.{key}.x")).axis(
         values=frame.users, format="d", grid=False
@@ -119,8 +132,10 @@ def _panel(frame: _Frame, data: alt.Data, engine: str, key: str, limit: float | 
         *_labels(frame, last, x_scale, y_scale, colour, told),
     ]
     if limit is not None:
-        rule = alt.Chart(inline([{"limit": limit}])).mark_rule(strokeDash=[6, 4], strokeWidth=1.3)
-        layers.insert(0, rule.encode(alt.Y("limit:Q", scale=y_scale), color=alt.value(style.pick(LINE))))
+        ends = {"limit": limit, "users": x_scale["domain"][0], "column": max(point["users"] for point in last)}
+        rule = alt.Chart(inline([ends])).mark_rule(strokeDash=[6, 4], strokeWidth=1.3, color=style.pick(LINE))
+        where = alt.X("users:Q", scale=x_scale), alt.X2("column:Q"), alt.Y("limit:Q", scale=y_scale)
+        layers.insert(0, rule.encode(*where))
     header = alt.TitleParams(engine, color=colour, fontSize=13, anchor="start", offset=6, fontWeight="normal")
     return alt.layer(*layers).properties(width=style.width, height=style.height, title=header)
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-import altair as alt
 import pyarrow as pa
 
 from servebench.charts.against_users import against_users, ranges
-from servebench.charts.style import Style
+from servebench.charts.style import Row, Style
 
 
-def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> alt.TopLevelMixin:
-    """From `settings`."""
-    points = ranges(tables["settings"].to_pylist(), "output_tok_s", run)
-    return against_users([p for p in points if p["low"] > 0], style, "output_by_users", log=True)
+def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
+    """From `settings`; a log axis has no place for 0."""
+    return [point for point in ranges(tables, "output_tok_s", run) if point["low"] > 0]
+
+
+def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
+    """One panel per engine."""
+    return against_users(points(tables, run), style, "output_by_users", log=True)

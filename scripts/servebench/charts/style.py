@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import altair as alt
+import pyarrow as pa
 import yaml
 
+from servebench.faults import Fault
+from servebench.figures import Line
+
+Row = dict[str, Any]
 LANGUAGES = ("en", "ja")
 FONT = "Noto Sans JP"
 FONTS = f"{FONT}, Hiragino Sans, Yu Gothic, Meiryo, Helvetica, Arial, sans-serif"
@@ -41,7 +46,7 @@ PAPER = ("#fffffe", "#14181d")
 LINE = ("#b3202c", "#ff8a8f")
 
 
-class FontMissing(RuntimeError):
+class FontMissing(Fault):
     """Japanese text is to be drawn and there is no font for it."""
 
 
@@ -64,13 +69,20 @@ def words(key: str) -> Mapping[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Style:
-    """How to draw: language, light or dark, size of the plot in pixels."""
+    """How to draw: language, light or dark, size of the plot in pixels, the number of users that bars are for."""
 
     language: str = "en"
     dark: bool = False
     width: int = 640
     height: int = 340
+    users: int | None = None  # None: the most at which most settings of the run were measured
     line: Mapping[str, float] = field(default_factory=lambda: {"ttft_p95_s": 2.0, "user_tok_s": 10.0})
+
+    @classmethod
+    def configured(cls, charts: Mapping[str, Any], line: Line, **changes: Any) -> Style:
+        """From the configuration's `charts` section and the experiment's line."""
+        limits = {"ttft_p95_s": line.ttft_p95_s, "user_tok_s": line.user_tok_s}
+        return cls(**{**charts, "line": limits, **changes})
 
     def say(self, key: str, **values: Any) -> str:
         """The words at `key` in this style's language, with `{names}` filled in."""
@@ -93,14 +105,12 @@ class Style:
             self.say(f"charts.{key}.title", **values), subtitle=lines(self.say(f"charts.{key}.subtitle", **values))
         )
 
-    def finished(self, chart: Any, key: str, **values: Any) -> alt.TopLevelMixin:
-        """`chart` with title, description for those who cannot see it, and the common look."""
-        described = chart.properties(
-            title=self.title(key, **values), description=self.say(f"charts.{key}.alt", **values)
-        )
-        return self.look(described)
+    def finished(self, chart: Any, key: str, **values: Any) -> Any:
+        """`chart` with its title, and a description for those who cannot see it."""
+        return chart.properties(title=self.title(key, **values), description=self.say(f"charts.{key}.alt", **values))
 
     def look(self, chart: Any) -> alt.TopLevelMixin:
+        """The common look; for the outermost chart only."""
         ink, muted, faint = self.pick(INK), self.pick(MUTED), self.pick(FAINT)
         text = {"labelColor": muted, "titleColor": ink, "labelFontSize": 11.5, "titleFontSize": 12}
         look: alt.TopLevelMixin = (
@@ -126,14 +136,20 @@ class Style:
         )
         return look
 
-    def nothing(self, key: str, **values: Any) -> alt.TopLevelMixin:
-        """A chart that says there is nothing to draw, and why."""
+    def nothing(self, key: str, **values: Any) -> Any:
+        """A chart that says there is nothing to draw."""
         note = alt.Chart(inline([{"text": lines(self.say("charts.nothing"), 46)}]))
         said = note.mark_text(fontSize=14, lineHeight=20, color=self.pick(MUTED)).encode(text="text:N")
         return self.finished(said.properties(width=self.width, height=120), key, **values)
 
 
-def inline(values: Sequence[Mapping[str, Any]]) -> alt.Data:
+def rows_of(tables: Mapping[str, pa.Table], name: str, run: str | None = None) -> list[Row]:
+    """Rows of a table (of one run); none when the table was not made."""
+    rows: list[Row] = tables[name].to_pylist() if name in tables else []
+    return [row for row in rows if run is None or row["run"] == run]
+
+
+def inline(values: Iterable[Mapping[str, Any]]) -> alt.Data:
     """Rows as a chart's data; the same rows become one data set, however often they are used."""
     return alt.Data(values=[dict(row) for row in values])  # type: ignore[no-untyped-call]
 
@@ -148,6 +164,11 @@ def lines(text: str, width: int = 104) -> list[str]:
             done, line, used = [*done, line.rstrip()], "", 0
         line, used = line + piece, used + size
     return [*done, line.rstrip()]
+
+
+def width_px(text: str) -> float:
+    """About how wide a label is, in pixels."""
+    return sum(11.5 if ord(c) > 0x2E7F else 6.4 for c in text)
 
 
 def _pieces(text: str) -> list[str]:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-import altair as alt
 import pyarrow as pa
 
 from servebench.charts.against_users import against_users, ranges
-from servebench.charts.style import Style
+from servebench.charts.style import Row, Style
 
 
-def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> alt.TopLevelMixin:
-    """From `settings`."""
-    points = ranges(tables["settings"].to_pylist(), "ttft_p95_s", run)
-    limit = style.line["ttft_p95_s"]
-    return against_users([p for p in points if p["low"] > 0], style, "ttft_by_users", log=True, limit=limit)
+def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
+    """From `settings`; a log axis has no place for 0."""
+    return [point for point in ranges(tables, "ttft_p95_s", run) if point["low"] > 0]
+
+
+def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
+    """One panel per engine."""
+    return against_users(points(tables, run), style, "ttft_by_users", log=True, limit=style.line["ttft_p95_s"])

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-import altair as alt
 import pyarrow as pa
 
 from servebench.charts.against_users import against_users, ranges
-from servebench.charts.style import Style
+from servebench.charts.style import Row, Style
 
 
-def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> alt.TopLevelMixin:
+def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
     """From `settings`."""
-    points = ranges(tables["settings"].to_pylist(), "user_tok_s", run)
-    return against_users(points, style, "user_by_users", log=False, limit=style.line["user_tok_s"])
+    return ranges(tables, "user_tok_s", run)
+
+
+def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
+    """One panel per engine."""
+    return against_users(points(tables, run), style, "user_by_users", log=False, limit=style.line["user_tok_s"])

@@ -1,17 +1,36 @@
 """Raw records in, tables out. Each table has a schema, checked when it is written and when it is read."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import pyarrow as pa
+
+from servebench.plan import Plan
+from servebench.store import Discarded, Record
 from servebench.tables.derived import cost, memory, queueing, ratios, reproduction, settings, unstable
 from servebench.tables.files import TableError, check, read, read_all, read_reference, table, write
-from servebench.tables.measured import discarded, measurements, reference_bands, sessions, slow_requests, timeline, ttft
+from servebench.tables.measured import (
+    calibration,
+    discarded,
+    measurements,
+    reference_bands,
+    sessions,
+    slow_requests,
+    timeline,
+    ttft,
+)
 from servebench.tables.schemas import FIGURES, SCHEMAS
 
 __all__ = [
     "FIGURES",
     "SCHEMAS",
     "TableError",
+    "calibration",
     "check",
     "cost",
     "discarded",
+    "make",
     "measurements",
     "memory",
     "queueing",
@@ -30,3 +49,29 @@ __all__ = [
     "unstable",
     "write",
 ]
+
+
+def make(
+    records: Sequence[Record],
+    thrown_out: Iterable[Discarded],
+    plan: Plan,
+    kv_bytes_per_token: Mapping[str, float] | None = None,
+) -> dict[str, pa.Table]:
+    """Every table that follows from the records alone, by name. `kv_bytes_per_token` is by key of the model."""
+    measured = measurements(records, plan.line)
+    ranges, launches = settings(measured, plan.rounds), sessions(records)
+    control = {run: entry.get("control") for run, entry in plan.runs.items()}
+    return {
+        "measurements": measured,
+        "settings": ranges,
+        "sessions": launches,
+        "unstable": unstable(measured),
+        "queueing": queueing(ranges),
+        "ratios": ratios(measured, plan),
+        "slow_requests": slow_requests(records, reference_bands(records, control)),
+        "ttft": ttft(records),
+        "timeline": timeline(records),
+        "memory": memory(launches, kv_bytes_per_token or {}),
+        "calibration": calibration(records),
+        "discarded": discarded(thrown_out),
+    }

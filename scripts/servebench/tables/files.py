@@ -11,10 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from servebench.faults import Fault
 from servebench.tables.schemas import SCHEMAS
 
 
-class TableError(ValueError):
+class TableError(Fault):
     """A table that is not what its schema says; the message names table, column and what is wrong."""
 
 
@@ -72,7 +73,7 @@ def read(path: Path, name: str | None = None) -> pa.Table:
 
 
 def read_all(directory: Path, names: Sequence[str] = tuple(SCHEMAS)) -> dict[str, pa.Table]:
-    """Every table of `directory` that has a schema, by name; a table whose file is absent is absent here."""
+    """The tables of `directory` among `names`, by name; a table whose file is absent is absent here."""
     return {name: read(path) for name in names if (path := directory / f"{name}.parquet").exists()}
 
 

@@ -34,7 +34,7 @@ def measurements(records: Sequence[Record], line: Line) -> pa.Table:
 
 def _measurement_row(record: Record, line: Line) -> Row:
     identity, session, provenance = record.identity, record.session, record.provenance
-    foreign = foreign_samples(record.telemetry)
+    foreign = foreign_samples(record)
     row: Row = dict.fromkeys(SCHEMAS["measurements"].names)
     row |= _setting(record)
     row |= {name: identity[name] for name in ("users", "round", "digest")}
@@ -67,18 +67,25 @@ _JUDGEMENTS = ("window_s", "meets_line", "line_confidence", "reference_only", "v
 
 def _figures(record: Record, line: Line, foreign: int | None) -> Mapping[str, Any]:
     found = []
-    if foreign is not None and foreign >= FOREIGN_SAMPLES:
-        found.append(f"foreign use of the device: {foreign} samples of {FOREIGN_PERCENT:.0f} % or more")
-    calibrated = _part(record.provenance, "calibration").get("largest_users")
+    limit = _foreign_limit(record)
+    if foreign is not None and foreign >= limit["samples"]:
+        found.append(f"foreign use of the device: {foreign} samples of {limit['percent']:g} % or more")
+    calibrated = _part(record.provenance, "calibration").get("max_users")
     return measurement_figures(
         record.requests, record.chunks, record.meta or {}, line, calibrated_users=calibrated, found=found
     )
 
 
-def foreign_samples(telemetry: Mapping[str, Sequence[Any]]) -> int | None:
-    """Samples in which other processes used 5 % or more of the device; None when nobody could see them."""
-    seen = [value for value in telemetry.get("foreign_utilisation", ()) if value is not None]
-    return sum(value >= FOREIGN_PERCENT for value in seen) if seen else None
+def foreign_samples(record: Record) -> int | None:
+    """Samples in which others used the device more than the limit; None when nobody could see them."""
+    seen = [value for value in record.telemetry.get("foreign_utilisation", ()) if value is not None]
+    return sum(value >= _foreign_limit(record)["percent"] for value in seen) if seen else None
+
+
+def _foreign_limit(record: Record) -> Mapping[str, float]:
+    """Percent of the device, and number of samples, from which on a measurement is not to be trusted."""
+    told = (record.meta or {}).get("foreign_use") or {}
+    return {"percent": told.get("percent", FOREIGN_PERCENT), "samples": told.get("samples", FOREIGN_SAMPLES)}
 
 
 def _order(record: Record) -> tuple[int, int, int]:
@@ -290,6 +297,19 @@ def _largest(telemetry: Mapping[str, Sequence[Any]], edges: npt.NDArray[np.int64
         if value is not None and 0 <= place < len(edges) - 1:
             found[place] = max(found.get(place, 0.0), float(value))
     return found
+
+
+def calibration(records: Sequence[Record]) -> pa.Table:
+    """The load generator's own errors, as calibrated on the machines that each run was measured on."""
+    found: dict[tuple[Any, ...], Row] = {}
+    for record in sorted(records, key=_order):
+        content = _part(record.provenance, "calibration")
+        for level in content.get("levels", ()):
+            place = record.identity["run"], content.get("created_at"), level["variant"], level["users"]
+            row = dict(zip(("run", "created_at", "variant", "users"), place, strict=True))
+            names = [n for n in SCHEMAS["calibration"].names if n not in (*row, "max_users")]
+            found[place] = row | {name: level[name] for name in names} | {"max_users": content["max_users"]}
+    return table("calibration", found.values())
 
 
 def discarded(thrown_out: Iterable[Discarded]) -> pa.Table:

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
+from servebench.tasks.schemas import SCHEMAS as EVALUATED
+
 _TYPES = {
     "text": pa.string(),
     "int": pa.int64(),
@@ -83,7 +85,7 @@ FIGURES: Mapping[str, str] = {
 }
 _RANGES = "\n".join(f"{name}_min {kind}\n{name}_max {kind}" for name, kind in FIGURES.items())
 
-SCHEMAS: Mapping[str, pa.Schema] = {
+_MEASURED: Mapping[str, pa.Schema] = {
     "measurements": _schema(
         _SETTING
         + """
@@ -256,6 +258,21 @@ tokens_per_s_per_usd_h_min real output tok/s for each USD an hour
 tokens_per_s_per_usd_h_max real
 """
     ),
+    "calibration": _schema(
+        """
+run text!
+created_at text ISO 8601 UTC
+variant text! schedule of the clock server
+users int!
+ttft_error_p50_s real by how much the load generator saw the first token too late
+ttft_error_p99_s real
+arrival_error_p50_s real
+arrival_error_p99_s real
+delivered_ratio real tokens delivered over tokens an ideal client would have been sent
+cpu_ratio real of the busiest load process
+max_users int! most users this machine can load truthfully
+"""
+    ),
     "reproduction": _schema(
         _PLACE
         + """
@@ -269,3 +286,5 @@ overlap bool whether the two ranges overlap
 """
     ),
 }
+
+SCHEMAS: Mapping[str, pa.Schema] = {**_MEASURED, **EVALUATED}
