@@ -2,24 +2,53 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
-from servebench.plan import Plan, Setting
+from servebench.load.arrivals import read_trace
+from servebench.plan import Model, Plan, Setting
 
-# Start and stop of an engine, and what a measurement takes beside its warm-up and window: draining the last targets.
-SESSION_S = 12.0
-DRAIN_S = 2.5
+GIB = 2**30
+
+# Seconds from launch to the first token, and to stop again, without reading the weights.
+START_S = {"simulator": 2.0, "url": 1.0, "llama-server": 10.0, "ollama": 15.0, "vllm": 90.0, "sglang": 90.0}
+WEIGHTS_GIB_PER_S = 1.0
+# Speed of one stream while nothing is known: it gives the length of a reply, and with it of queues and drains.
+USER_TOK_S = 40.0
+OVERHEAD_S = 1.5
 
 
-def measurement_s(setting: Setting) -> float:
-    """Expected seconds of one measurement; a warm-up that waits for slow first replies takes longer."""
+def measurement_s(setting: Setting, users: int) -> float:
+    """Expected seconds of one measurement: warm-up until all have a reply, window, drain; or a fixed work."""
     workload = setting.workload
-    return float(workload.get("warmup_s", 0)) + float(workload.get("window_s", 0)) + DRAIN_S
+    reply_s = float(workload["max_tokens"]) / USER_TOK_S
+    if workload["mode"] == "count":
+        replies: int = math.ceil(workload["requests"] / min(users, setting.slots))
+        return OVERHEAD_S + replies * reply_s
+    if workload["mode"] == "trace":
+        return OVERHEAD_S + read_trace(workload["trace"])[-1].arrival_s + reply_s
+    waves_s = math.ceil(users / setting.slots) * reply_s
+    warmup_s = max(float(workload.get("warmup_s", 0)), waves_s)
+    return OVERHEAD_S + warmup_s + float(workload.get("window_s", 0)) + waves_s
 
 
 def session_s(setting: Setting) -> float:
     """Expected seconds of one session: start, every number of users, stop."""
-    return SESSION_S + len(setting.users) * measurement_s(setting)
+    return start_s(setting) + sum(measurement_s(setting, users) for users in setting.users)
+
+
+def start_s(setting: Setting) -> float:
+    """Expected seconds to start and stop the setting's engine."""
+    launched = setting.engine.kind not in ("simulator", "url")
+    weights_gib = (weights_bytes(setting.model) or 0) / GIB if launched else 0
+    return START_S[setting.engine.kind] + weights_gib / WEIGHTS_GIB_PER_S
+
+
+def weights_bytes(model: Model) -> int | None:
+    """Size of a model's file: known, or roughly so; None when nothing is said of it."""
+    if model.size_bytes is not None:
+        return model.size_bytes
+    return None if model.about.gib is None else int(model.about.gib * GIB)
 
 
 def session_minutes(setting: Setting) -> int:
@@ -46,8 +75,8 @@ def remaining_s(plan: Plan, results: Path) -> float:
     total = 0.0
     for session in plan.sessions():
         setting = session.setting
-        missing = sum(not users_path(results, setting, session.round, users).exists() for users in setting.users)
-        total += missing * measurement_s(setting) + (SESSION_S if missing else 0)
+        missing = [u for u in setting.users if not users_path(results, setting, session.round, u).exists()]
+        total += sum(measurement_s(setting, users) for users in missing) + (start_s(setting) if missing else 0)
     return total
 
 

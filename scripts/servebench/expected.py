@@ -1,0 +1,48 @@
+"""Facts published of a setting, beside what its server said of itself. Pure.
+
+A difference stops nothing: another GPU holds another KV cache, another machine starts other threads. What a setting
+*asks* for and does not get is the engines' business (`servebench.engines`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from servebench.plan import Struct
+
+
+class Fact(Struct, frozen=True, kw_only=True):
+    """One expected fact. `met` is None when the server does not tell (`got` is None)."""
+
+    what: str
+    expected: bool | int | float | str
+    got: Any
+    met: bool | None
+
+
+def compare(expect: Mapping[str, bool | int | float | str], facts: Mapping[str, Any]) -> list[Fact]:
+    """`expect` (a setting's) beside `facts` (a server's), in the order of `expect`.
+
+    Numbers and booleans are met when equal. A text is met when it stands in the found one as a whole word or the
+    beginning of a version: 0.6 in "0.6.5", 3b4d6ab3f in "b12242-3b4d6ab3f".
+    """
+    return [
+        Fact(what=what, expected=expected, got=facts.get(what), met=_met(expected, facts.get(what)))
+        for what, expected in expect.items()
+    ]
+
+
+def sentence(fact: Fact) -> str:
+    """ "kv_cache_tokens: published 122160, here 98304"."""
+    here = "the server does not tell" if fact.met is None else f"here {fact.got}"
+    return f"{fact.what}: published {fact.expected}, {here}"
+
+
+def _met(expected: bool | int | float | str, got: Any) -> bool | None:
+    if got is None:
+        return None
+    if isinstance(expected, str):
+        return re.search(rf"(?<![\w.]){re.escape(expected)}(?!\w)", str(got)) is not None
+    return type(expected) is type(got) and expected == got

@@ -1,0 +1,171 @@
+"""`servebench plan`: what an experiment measures, how long it takes, what it needs and what of that is there."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import psutil
+import typer
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from servebench import cache, configuration, estimate, requirements
+from servebench.plan import Plan
+from servebench.watch import gpu, host
+
+GIB = 2**30
+ConfigFiles = Annotated[
+    list[Path] | None, typer.Option("--configfile", help="As for snakemake; default: the quick start.")
+]
+
+
+def command(
+    configfile: ConfigFiles = None,
+    language: Annotated[str, typer.Option(help="en or ja, for the texts of the configuration.")] = "en",
+) -> None:
+    """What an experiment measures, how long it takes, what it needs and what is there. Starts and fetches nothing."""
+    plan = configuration.read(configfile or [configuration.ROOT / "config" / "config.yaml"])
+    results, cache_root = Path("results") / plan.experiment, cache.root(plan.runtime.cache)
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(f"[bold]{escape(say(plan.title, language))}[/bold]")
+    for run in plan.runs:
+        console.print(settings_table(plan, run))
+    for heading, lines in sections(plan, results, cache_root, language):
+        found = list(lines)
+        if found:
+            console.print(f"\n[bold]{heading}[/bold]")
+            for line in found:
+                console.print(f"  {escape(line)}")
+
+
+def settings_table(plan: Plan, run: str) -> Table:
+    """The sessions of a run's round, in order."""
+    table = Table(title=f"{run}, each round", title_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0))
+    for heading in ("setting", "model", "slots", "users", "takes"):
+        table.add_column(heading, justify="right" if heading == "slots" else "left", no_wrap=True)
+    for setting in plan.settings.values():
+        if setting.run == run:
+            users = " ".join(map(str, setting.users))
+            takes = estimate.minutes(estimate.session_s(setting))
+            table.add_row(setting.name, setting.model.key, str(setting.slots), users, takes)
+    return table
+
+
+def sections(plan: Plan, results: Path, cache_root: Path, language: str) -> Iterator[tuple[str, Iterator[str]]]:
+    """Heading and lines of each part of the text."""
+    yield "To measure", to_measure(plan, results)
+    yield "Models", models(plan, results, cache_root)
+    yield "Engines", engines(plan, results)
+    yield "Needed, and there", needs(plan, results, cache_root)
+    yield "Not verified", (f"{where}: {say(text, language)}" for where, text in requirements.unverified(plan))
+    yield "Not as in the source, or ours where it is silent", (say(text, language) for text in plan.deviations)
+
+
+def to_measure(plan: Plan, results: Path) -> Iterator[str]:
+    """Sessions and measurements by run, and time."""
+    for run in plan.runs:
+        settings = [setting for setting in plan.settings.values() if setting.run == run]
+        levels = sum(len(setting.users) for setting in settings)
+        yield (
+            f"{run}: {plan.rounds * len(settings)} sessions, {plan.rounds * levels} measurements"
+            f" ({len(settings)} settings, {levels} measurements a round, {plan.rounds} rounds)"
+        )
+    yield estimate.announcement(plan, results).removeprefix("servebench: ")
+
+
+def models(plan: Plan, results: Path, cache_root: Path) -> Iterator[str]:
+    """Each model: where from, how large, what identifies it."""
+    for download in requirements.downloads(plan, results, cache_root):
+        model = download.model
+        where = f"made from {model.requantize['from']}" if model.requantize else model.source
+        state = "in the cache" if download.present else "to be made" if model.requantize else "to be fetched"
+        if download.sha256 and model.sha256:
+            identity = f"sha256 {download.sha256[:12]}…"
+        elif download.sha256:
+            identity = f"first fetched as sha256 {download.sha256}"
+        else:
+            identity = "not verified" if model.unverified else "pinned by its source"
+        yield f"{model.key}: {where}, {size(download)}, {identity}, {state}"
+
+
+def engines(plan: Plan, results: Path) -> Iterator[str]:
+    """What each engine is run from, and its settings."""
+    for key in dict.fromkeys(setting.engine.key for setting in plan.settings.values()):
+        engine = plan.engines[key]
+        key += f" ({', '.join(s.name for s in plan.settings.values() if s.engine is engine)})"
+        if engine.environment:
+            made = (results / "engines" / f"{engine.environment}.json").is_file()
+            yield f"{key}: environment {engine.environment}, {'made' if made else 'to be made'}"
+        elif engine.image:
+            yield f"{key}: image {requirements.image(engine)}"
+        elif engine.binary:
+            found = shutil.which(engine.binary)
+            yield f"{key}: program {found or f'{engine.binary}, NOT FOUND: install it or give its path'}"
+        elif engine.url:
+            yield f"{key}: server at {engine.url}{', a placeholder' if 'example.' in engine.url else ''}"
+        else:
+            yield f"{key}: simulator"
+
+
+def needs(plan: Plan, results: Path, cache_root: Path) -> Iterator[str]:
+    """Disk, memory and CPUs: needed and there; what is not enough says so."""
+    wanted = [d for d in requirements.downloads(plan, results, cache_root) if not d.present]
+    to_fetch = sum(d.size_bytes or 0 for d in wanted)
+    unknown = [d.model.key for d in wanted if d.size_bytes is None]
+    if wanted:
+        more = f", and {', '.join(unknown)} of unknown size" if unknown else ""
+        yield f"disk for models, {cache_root}: {beside(to_fetch, requirements.free_bytes(cache_root))}{more}"
+    yield f"disk for raw data, {results}: {beside(requirements.raw_data_bytes(plan), requirements.free_bytes(results))}"
+    yield from memory(plan, results)
+    if plan_cpus := next(iter(plan.settings.values())).cpus:
+        there, asked = len(host.cpus()), sum(plan_cpus.values())
+        short = "" if asked <= there else " – NOT ENOUGH"
+        split = ", ".join(f"{count} for the {who}" for who, count in plan_cpus.items())
+        yield f"CPUs: {asked} ({split}) of {there}{short}"
+
+
+def memory(plan: Plan, results: Path) -> Iterator[str]:
+    """The setting that needs most device memory, beside what the device has."""
+    found = requirements.memory(plan, results)
+    if not found:
+        return
+    device = gpu.resolve(plan.runtime.device)
+    there = device.memory_gib if device else psutil.virtual_memory().total / GIB
+    name = device.name if device else "memory of this machine, which has no GPU"
+    known = [one for one in found if one.gib is not None]
+    if known:
+        most = max(known, key=lambda one: one.gib or 0)
+        short = "" if (most.gib or 0) <= there else " – NOT ENOUGH"
+        share = f" in {most.share:.0%} of it" if most.share < 1 else ""
+        parts = f"weights {most.weights_gib:.1f}, KV cache {most.cache_gib:.1f}{share}"
+        yield f"{name}: at least {most.gib:.1f} GiB for {most.setting} ({parts}), {there:.1f} GiB there{short}"
+    unknown = [one.setting for one in found if one.gib is None]
+    if unknown:
+        yield f"memory not known before their models are fetched: {', '.join(unknown)}"
+
+
+def beside(needed: int, there: int) -> str:
+    """ "about 1.2 GB, 30.0 GB free"."""
+    return f"about {gigabytes(needed)}, {gigabytes(there)} free{'' if needed <= there else ' – NOT ENOUGH'}"
+
+
+def size(download: requirements.Download) -> str:
+    """ "98 MB", "about 9.8 GB", "size not known"."""
+    if download.size_bytes is None:
+        return "size not known"
+    return gigabytes(download.size_bytes) if download.exact else f"about {gigabytes(download.size_bytes)}"
+
+
+def gigabytes(amount: int) -> str:
+    """Decimal, as disks and downloads are counted: "98 MB", "9.8 GB"."""
+    return f"{amount / 1e9:.1f} GB" if amount >= 1e9 else f"{amount / 1e6:.0f} MB"
+
+
+def say(text: str | dict[str, str], language: str) -> str:
+    """A configured text in a language, English where it has no other."""
+    return text if isinstance(text, str) else text.get(language, text["en"])

@@ -1,0 +1,138 @@
+"""What an experiment needs of a machine, and what of that is there. Pure but for looking at files and devices."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from servebench import estimate
+from servebench.configuration import ROOT
+from servebench.plan import Engine, Model, Plan, Setting, Struct
+
+GIB = 2**30
+# Raw data: each request, and each chunk with its arrival and tokens, compressed.
+BYTES_PER_TOKEN, BYTES_PER_MEASUREMENT = 8, 60_000
+VLLM_SHARE = 0.92  # of the GPU, vLLM's default
+LAUNCHED = ("llama-server", "ollama", "vllm", "sglang")
+
+
+class Download(Struct, frozen=True, kw_only=True):
+    """One model: `size_bytes` is None when nothing is known of it; `exact` says whether it is known or about."""
+
+    model: Model
+    size_bytes: int | None
+    exact: bool
+    present: bool
+    sha256: str | None  # configured, or found by the first fetch
+
+
+class Memory(Struct, frozen=True, kw_only=True):
+    """GiB of device memory a setting needs at least: weights and KV cache. None where a part is not known."""
+
+    setting: str
+    weights_gib: float | None
+    cache_gib: float | None
+    share: float = 1.0  # of the device, which the engine may take (vLLM)
+
+    @property
+    def gib(self) -> float | None:
+        """Of a device as a whole."""
+        if self.weights_gib is None or self.cache_gib is None:
+            return None
+        return (self.weights_gib + self.cache_gib) / self.share
+
+
+def downloads(plan: Plan, results: Path, cache_root: Path) -> list[Download]:
+    """The models that are fetched or made for this plan, in its order."""
+    launched = [setting for setting in plan.settings.values() if setting.engine.kind in LAUNCHED]
+    keys = dict.fromkeys(setting.model.key for setting in launched)
+    sources = [r["from"] for key in keys if (r := plan.models[key].requantize)]
+    return [_download(plan.models[key], results, cache_root) for key in dict.fromkeys([*sources, *keys])]
+
+
+def _download(model: Model, results: Path, cache_root: Path) -> Download:
+    manifest = manifest_of(model, results)
+    if manifest:
+        there = (cache_root / manifest["path"]).exists()
+        size_bytes, sha256 = int(manifest["size_bytes"]), str(manifest["sha256"])
+        return Download(model=model, size_bytes=size_bytes, exact=True, present=there, sha256=sha256)
+    there = model.sha256 is not None and (cache_root / "models" / model.sha256).is_dir()
+    return Download(
+        model=model,
+        size_bytes=estimate.weights_bytes(model),
+        exact=model.size_bytes is not None,
+        present=there,
+        sha256=model.sha256,
+    )
+
+
+def manifest_of(model: Model, results: Path) -> dict[str, Any] | None:
+    """What the first fetch found, if it was there."""
+    path = results / "models" / f"{model.key}.json"
+    return msgspec.json.decode(path.read_bytes(), type=dict[str, Any]) if path.is_file() else None
+
+
+def memory(plan: Plan, results: Path) -> list[Memory]:
+    """What each launched setting needs, in the plan's order."""
+    return [_memory(setting, results) for setting in plan.settings.values() if setting.engine.kind in LAUNCHED]
+
+
+def _memory(setting: Setting, results: Path) -> Memory:
+    manifest = manifest_of(setting.model, results) or {}
+    per_token = (manifest.get("facts") or {}).get("kv_bytes_per_token")
+    if per_token is None and setting.model.about.kv_kib_per_token is not None:
+        per_token = setting.model.about.kv_kib_per_token * 1024
+    weights = manifest.get("size_bytes") or estimate.weights_bytes(setting.model)
+    # vLLM and SGLang fill their share of the device and need room for one request; the others allot every slot.
+    shares = setting.engine.kind in ("vllm", "sglang")
+    streams = 1 if shares else setting.slots
+    context = setting.context or 0
+    return Memory(
+        setting=setting.name,
+        weights_gib=None if weights is None else weights / GIB,
+        cache_gib=None if per_token is None else per_token * streams * context / GIB,
+        share=_share(setting) if shares else 1.0,
+    )
+
+
+def _share(setting: Setting) -> float:
+    flags = ("--gpu-memory-utilization", "--mem-fraction-static")
+    given = [setting.args[n + 1] for n, word in enumerate(setting.args[:-1]) if word in flags]
+    return float(given[-1]) if given else VLLM_SHARE
+
+
+def raw_data_bytes(plan: Plan) -> int:
+    """About how much the measurements take on disk: a stream of `estimate.USER_TOK_S` for each user that has a slot."""
+    total = 0.0
+    for setting in plan.settings.values():
+        for users in setting.users:
+            tokens = estimate.USER_TOK_S * min(users, setting.slots) * estimate.measurement_s(setting, users)
+            total += BYTES_PER_MEASUREMENT + BYTES_PER_TOKEN * tokens
+    return int(plan.rounds * total)
+
+
+def free_bytes(path: Path) -> int:
+    """Free space on the file system `path` is on, or will be."""
+    while not path.exists():
+        path = path.parent
+    return shutil.disk_usage(path).free
+
+
+def unverified(plan: Plan) -> Iterator[tuple[str, str | dict[str, str]]]:
+    """What could not be checked: (where in the configuration, why), for the plan and the page."""
+    for key, model in plan.models.items():
+        if model.unverified:
+            yield f"models.{key}", model.unverified
+    for text in plan.unverified:
+        yield plan.experiment, text
+
+
+def image(engine: Engine) -> str:
+    """The image of an engine as `repository@digest`."""
+    entry = yaml.safe_load((ROOT / "envs" / "images.yaml").read_text(encoding="utf-8"))[engine.image]
+    return f"{entry['repository']}:{entry['tag']}@{entry['digest']}"

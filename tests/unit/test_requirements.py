@@ -1,0 +1,97 @@
+"""What an experiment needs, before anything of it is there."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from servebench import configuration, estimate, plan_command, requirements
+
+CONFIG = configuration.ROOT / "config"
+
+
+@pytest.fixture(scope="module")
+def h200():
+    return configuration.read([CONFIG / "h200.yaml"])
+
+
+def test_the_published_memory_of_llama_server_comes_near_what_is_asked_for(h200, tmp_path):
+    """GPU memory as published: np4 11.6, np16 19.1, np64 49.1 GiB; what is needed at least is weights and KV cache."""
+    needed = {one.setting: one.gib for one in requirements.memory(h200, tmp_path)}
+    assert needed["llama-np4"] == pytest.approx(11.6)
+    assert needed["llama-np16"] == pytest.approx(19.1)
+    assert needed["llama-np64"] == pytest.approx(49.1)
+    assert needed["llama-np64"] - needed["llama-np16"] == pytest.approx(30.0)
+
+
+def test_vllm_needs_room_for_one_request_in_its_share(h200, tmp_path):
+    (one,) = [one for one in requirements.memory(h200, tmp_path) if one.setting == "vllm-bf16"]
+    assert (one.share, one.cache_gib) == (0.35, 0.625)
+    assert one.gib == pytest.approx((30.8 + 0.625) / 0.35)
+
+
+def test_each_model_is_fetched_once_and_its_size_is_about_until_it_is_known(h200, tmp_path):
+    found = requirements.downloads(h200, tmp_path, tmp_path)
+    assert [d.model.key for d in found] == ["qwen3-14b-q4_k_m", "qwen3-14b-q8_0", "qwen3-14b-bf16"]
+    assert not any(d.exact or d.present or d.sha256 for d in found)
+    manifest = tmp_path / "models" / "qwen3-14b-q8_0.json"
+    manifest.parent.mkdir()
+    (tmp_path / "blob").write_bytes(b"weights")
+    manifest.write_text(
+        json.dumps({"size_bytes": 7, "sha256": "ab" * 32, "path": "blob", "facts": {"kv_bytes_per_token": 1024}})
+    )
+    q8 = requirements.downloads(h200, tmp_path, tmp_path)[1]
+    assert (q8.size_bytes, q8.exact, q8.present, q8.sha256) == (7, True, True, "ab" * 32)
+    (one,) = [one for one in requirements.memory(h200, tmp_path) if one.setting == "llama-np16-q8_0"]
+    assert one.cache_gib == 16 * 4096 * 1024 / 2**30
+
+
+def test_a_model_nothing_is_known_of_has_no_size(tmp_path):
+    l4 = configuration.read([CONFIG / "l4-cloud.yaml"])
+    (one,) = [d for d in requirements.downloads(l4, tmp_path, tmp_path) if d.model.key == "gemma-4-e2b-4bit"]
+    assert one.size_bytes is None
+    assert {one.setting for one in requirements.memory(l4, tmp_path) if one.gib is None} == set(l4.settings)
+
+
+def test_what_is_not_verified_is_listed(h200):
+    where = [place for place, _ in requirements.unverified(h200)]
+    assert where == [f"models.{key}" for key in h200.models] + ["h200"] * len(h200.unverified)
+
+
+def test_a_measurement_takes_its_warm_up_its_window_and_the_queue(h200):
+    one_user = estimate.measurement_s(h200.settings["ollama-p1"], 1)
+    assert one_user == pytest.approx(estimate.OVERHEAD_S + 15 + 60 + 256 / estimate.USER_TOK_S)
+    eight = estimate.measurement_s(h200.settings["ollama-p1"], 8)
+    assert eight == pytest.approx(estimate.OVERHEAD_S + 60 + 2 * 8 * 256 / estimate.USER_TOK_S)
+
+
+def test_completions_take_turns_in_slots():
+    counted = configuration.read([CONFIG / "rtx4090.yaml"]).settings["ollama-p4"]
+    reply_s = 256 / estimate.USER_TOK_S
+    assert estimate.measurement_s(counted, 1) == pytest.approx(estimate.OVERHEAD_S + 500 * reply_s)
+    assert estimate.measurement_s(counted, 50) == pytest.approx(estimate.OVERHEAD_S + 125 * reply_s)
+
+
+def test_the_command_says_it_all(tmp_path, monkeypatch):
+    import typer
+
+    app = typer.Typer()
+    app.command()(plan_command.command)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SERVEBENCH_CACHE", str(tmp_path / "cache"))
+    result = CliRunner().invoke(app, ["--configfile", str(CONFIG / "h200.yaml")])
+    assert result.exit_code == 0, result.output
+    for text in (
+        "main: 18 sessions, 106 measurements",
+        "extra: 14 sessions, 42 measurements",
+        "148 to measure: about ",
+        "qwen3-14b-q4_k_m: ollama://qwen3:14b, about 9.8 GB, not verified, to be fetched",
+        "image docker.io/vllm/vllm-openai:v0.33.0@sha256:d825baf9",
+        f"disk for models, {tmp_path}/cache: about 58.5 GB, ",
+        "CPUs: 16 (8 for the server, 8 for the load) of ",
+        "models.qwen3-14b-bf16: Neither the revision nor a hash of the file is published.",
+        "The 400 documents, the system sentence",
+    ):
+        assert text in result.output
+    assert not list(Path(tmp_path).iterdir()), "a plan leaves nothing behind"
