@@ -61,8 +61,6 @@ def level(
     *,
     window_s: float = _WINDOW_S,
     processes: int | None = None,
-    client_cpu: int | None = None,
-    server_cpu: int | None = None,
 ) -> dict[str, Any]:
     """One number of users on one schedule: the errors (s), delivered ÷ ideal, CPU s per 100k chunks, and what of it is
     beyond the bounds. The window is rounded to whole answers, of which one user delivers whole numbers."""
@@ -75,9 +73,9 @@ def level(
         spread_s=schedule.answer_s,
         timeout_s=30.0,
     )
-    with running(schedule, cpu=server_cpu) as (url, _):
+    with running(schedule) as (url, _):
         target = Target(url=url, model="clock")
-        measured, stamps = run(target, workload, users, processes=processes, clock=True, cpu=client_cpu)
+        measured, stamps = run(target, workload, users, processes=processes, clock=True)
     assert stamps is not None
     found = {"users": users, "schedule": asdict(schedule), **errors(measured, stamps, schedule, users)}
     return found | {"beyond": beyond(found, Bounds())}

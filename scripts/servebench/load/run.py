@@ -64,10 +64,8 @@ def run(
     seed: int = 0,
     progress: Progress | None = None,
     clock: bool = False,
-    cpu: int | None = None,
 ) -> tuple[Measurement, pa.Table | None]:
-    """As `measure`; with `clock`, also the stamps of the clock server that was loaded (worker.CLOCK_SCHEMA).
-    With `cpu`, all workers run on that core only (Linux)."""
+    """As `measure`; with `clock`, also the stamps of the clock server that was loaded (worker.CLOCK_SCHEMA)."""
     if users < 1:
         raise ValueError(f"users: {users} is not a positive integer")
     requests = Requests(target, workload, seed, 0, 1)  # what is wrong with it is said here, not in a worker
@@ -93,7 +91,6 @@ def run(
                 probe=process == 0 and users > 1 and workload.spread_s is None and workload.mode in _IN_TURNS,
                 tickets=tickets,
                 clock=clock,
-                cpu=cpu,
             )
             for process in range(count)
         ]

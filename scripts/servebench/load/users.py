@@ -77,9 +77,9 @@ def failed(exchange: Exchange) -> bool:
 
 
 async def sleep_until(due_ns: int) -> None:
-    """Never early; up to 1 ms late on top of the loop's own lag, as uvloop's timers are whole milliseconds."""
-    delay_ns = due_ns - monotonic_ns()
-    if delay_ns > 0:
+    """Never early; 1 to 2 ms late on top of the loop's own lag, as uvloop's timers are whole milliseconds and may fire
+    before their time."""
+    while (delay_ns := due_ns - monotonic_ns()) > 0:
         await asyncio.sleep(-(-delay_ns // 1_000_000) / 1000)
 
 

@@ -259,8 +259,6 @@ def main() -> None:
     job = Job.from_json(_first_line())
     follow_parent(job.parent, signal.SIGKILL)
     raise_nofile()
-    if job.cpu is not None:
-        os.sched_setaffinity(0, {job.cpu})
     uvloop.run(Worker(job, out).run())
 
 

@@ -23,7 +23,7 @@ class LoadError(Fault):
 @dataclass(frozen=True, kw_only=True)
 class Job:
     """What one worker is to do. `users` are its share of `total_users`; `tickets` is an inherited descriptor (count
-    mode); `probe` asks for one answer before the load; `clock` for the clock server's stamps; `cpu` is a core."""
+    mode); `probe` asks for one answer before the load; `clock` for the clock server's stamps."""
 
     target: Target
     workload: Workload
@@ -37,7 +37,6 @@ class Job:
     probe: bool = False
     tickets: int | None = None
     clock: bool = False
-    cpu: int | None = None
 
     def to_json(self) -> bytes:
         return json.dumps(asdict(self)).encode() + b"\n"

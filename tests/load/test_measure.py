@@ -1,0 +1,457 @@
+"""Whole measurements against scripted servers: counts and invariants, never speed."""
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter, defaultdict
+
+import psutil
+import pyarrow.compute as pc
+import pytest
+from scripted_server import CLOSE, END, HEAD, RESET, ScriptedServer, finish, framed, refusal, reply, token
+
+from servebench.figures import Line, measurement_figures
+from servebench.load.exchange import Exchange
+from servebench.load.run import measure
+from servebench.load.users import Ledger
+from servebench.load.workers import LoadError
+from servebench.load.workload import Target, Workload
+
+
+def measured(script, users, *, processes=None, seed=1, **workload):
+    values = {"max_tokens": 8, "warmup_s": 0.3, "window_s": 1.0, "spread_s": 0.1, "timeout_s": 20.0, **workload}
+    with ScriptedServer(script) as server:
+        target = Target(url=server.url, model="scripted")
+        return measure(target, Workload(**values), users, processes=processes, seed=seed), server
+
+
+def rows(measurement, *columns):
+    return measurement.requests.select(columns).to_pylist()
+
+
+def statuses(measurement):
+    return Counter(measurement.requests["status"].to_pylist())
+
+
+def figures(measurement):
+    return measurement_figures(measurement.requests, measurement.chunks, measurement.meta, Line())
+
+
+@pytest.fixture(scope="module")
+def closed():
+    """6 users in 2 processes on a server that takes 40 ms a reply: some hundred requests."""
+    return measured(lambda _: reply(4, gap_s=0.01), 6, processes=2)
+
+
+def test_a_user_never_has_two_requests_in_flight(closed):
+    by_user = defaultdict(list)
+    for row in rows(closed[0], "user", "scheduled_ns", "sent_ns", "end_ns"):
+        by_user[row["user"]].append(row)
+    assert len(by_user) == 6
+    for requests in by_user.values():
+        requests.sort(key=lambda row: row["sent_ns"])
+        for one, following in itertools.pairwise(requests):
+            assert one["end_ns"] <= following["scheduled_ns"] <= following["sent_ns"]
+
+
+def test_every_request_the_server_saw_is_in_the_records_once(closed):
+    measurement, server = closed
+    ids = measurement.requests["request_id"].to_pylist()
+    assert len(set(ids)) == len(ids) == len(server.received)
+    contents = [received.body["messages"][-1]["content"] for received in server.received]
+    assert len(set(contents)) == len(contents)  # no two carry the same number line
+
+
+def test_phases_follow_the_time_of_sending(closed):
+    measurement, _ = closed
+    start, end = measurement.meta["window_start_ns"], measurement.meta["window_end_ns"]
+    for row in rows(measurement, "phase", "sent_ns"):
+        expected = "warmup" if row["sent_ns"] < start else "window" if row["sent_ns"] < end else "after"
+        assert row["phase"] == expected
+    assert end - start == 1_000_000_000
+
+
+def test_targets_finish_and_only_later_requests_are_cancelled(closed):
+    measurement, _ = closed
+    outcome = Counter((row["phase"], row["status"]) for row in rows(measurement, "phase", "status"))
+    assert outcome["window", "ok"] > 50
+    assert {key for key in outcome if key[1] != "ok"} <= {("after", "cancelled")}
+    assert outcome["after", "cancelled"] <= 6
+
+
+def test_the_window_begins_when_everybody_is_through_and_the_warm_up_has_passed(closed):
+    meta = closed[0].meta
+    firsts = {}
+    for row in sorted(rows(closed[0], "user", "sent_ns", "end_ns"), key=lambda row: row["sent_ns"]):
+        firsts.setdefault(row["user"], row["end_ns"])
+    assert meta["window_start_ns"] == max(meta["load_start_ns"] + 300_000_000, *firsts.values())
+
+
+def test_a_slow_first_request_lengthens_the_warm_up():
+    def script(received):
+        return [1.5, *reply()] if received.number == 0 else reply(2, gap_s=0.01)
+
+    measurement, _ = measured(script, 3)
+    first = min(rows(measurement, "sent_ns", "end_ns"), key=lambda row: row["sent_ns"])
+    assert measurement.meta["window_start_ns"] == first["end_ns"]
+    assert measurement.meta["warmup"]["s"] >= 1.5
+    assert not measurement.meta["warmup"]["bounded"]
+
+
+def test_a_user_that_never_finishes_does_not_hang_the_warm_up():
+    def script(received):
+        return [HEAD, 60.0] if received.number == 0 else reply(2, gap_s=0.01)
+
+    measurement, _ = measured(script, 3, timeout_s=1.0)
+    assert statuses(measurement)["timeout"] == 1
+    assert 1.0 <= measurement.meta["warmup"]["s"] < 10
+
+
+def test_a_warm_up_request_with_tokens_in_the_window_is_drained():
+    """Its second half arrives long after the window; without the drain it would be cancelled."""
+
+    def script(received):
+        if received.nth_on_connection == 1 and received.connection == 0:
+            yield HEAD
+            for _ in range(25):
+                yield framed(token())
+                yield 0.1
+            yield framed(finish(25)) + END
+        else:
+            yield from reply(2, gap_s=0.02)
+
+    measurement, _ = measured(script, 2, warmup_s=0.5)
+    long = [row for row in rows(measurement, "phase", "status", "chunks", "end_ns") if row["chunks"] == 25]
+    assert [(row["phase"], row["status"]) for row in long] == [("warmup", "ok")]
+    assert long[0]["end_ns"] > measurement.meta["window_end_ns"]
+
+
+def ledger_with(sent_ns, *block_ns):
+    ledger = Ledger(process=0, processes=1)
+    running = ledger.begin(user=0, prompt_id="p", scheduled_ns=0)
+    running.sent_ns, running.blocks = sent_ns, [(at_ns, b"data: {}\n\n") for at_ns in block_ns]
+    return ledger
+
+
+@pytest.mark.parametrize(
+    ("sent_ns", "blocks", "awaited"),
+    [
+        (1_999, [], True),  # sent at the window's last nanosecond
+        (2_000, [], False),  # the window is half open
+        (1_000, [], True),
+        (999, [], False),  # warm-up, nothing in the window
+        (999, [1_000], True),
+        (999, [1_999], True),
+        (999, [500, 2_000], False),
+        (None, [], False),  # not sent yet: cannot be a target any more
+    ],
+)
+def test_what_the_window_1000_to_2000_waits_for(sent_ns, blocks, awaited):
+    assert ledger_with(sent_ns, *blocks).awaits(1_000, 2_000, by_schedule=False) is awaited
+
+
+def test_the_ledger_counts_requests_sent_since():
+    ledger = Ledger(process=1, processes=4)
+    told = [ledger.begin(user, "p", 0) for user in range(4)]
+    assert [one.request_id for one in told] == [1, 5, 9, 13]
+    for one, sent_ns in zip(told, (10, 20, 30, None), strict=True):
+        one.sent_ns = sent_ns
+    told[0].end_ns, told[1].end_ns = 25, 26
+    ledger.end(told[0])
+    ledger.end(told[1])
+    assert (ledger.sent_since(10), ledger.sent_since(11), ledger.sent_since(30), ledger.sent_since(31)) == (3, 2, 1, 0)
+
+
+def test_64_users_and_three_kinds_of_failure():
+    """Of every eight requests one is refused, one reset inside the reply, one stalls; 320 requests in 4 processes."""
+
+    def script(received):
+        kind = received.number % 8
+        if kind == 1:
+            yield from refusal(503)
+        elif kind == 3:
+            yield HEAD + framed(token())
+            yield 0.01
+            yield RESET
+        elif kind == 5:
+            yield HEAD + framed(token()) + framed(token())
+            yield 60.0
+        else:
+            yield from reply(4)
+
+    measurement, server = measured(script, 64, mode="count", requests=320, idle_timeout_s=1.0)
+    assert len(server.received) == 320
+    assert statuses(measurement) == {"ok": 200, "http_error": 40, "reset": 40, "idle_timeout": 40}
+    found = figures(measurement)
+    assert (found["target_requests"], found["failures"]) == (320, 120)
+    assert (found["failures_http_error"], found["failures_reset"], found["failures_idle_timeout"]) == (40, 40, 40)
+    assert found["output_tokens_mean"] == 4.0
+    assert found["ttft_p95_s"] < 1.0  # of successes only
+    assert found["ttft_p95_all_s"] is None and found["ttft_p95_all_infinite"]
+    tokens = sum(measurement.chunks["tokens"].to_pylist())
+    assert tokens == 200 * 4 + 40 * 1 + 40 * 2
+    for row in rows(measurement, "status", "http_status", "error"):
+        assert (row["error"] is None) == (row["status"] == "ok")
+        assert row["http_status"] == (503 if row["status"] == "http_error" else 200)
+
+
+def test_stale_connections_at_64_users():
+    """The server drops every connection, unannounced, when its third request comes."""
+    dropped = []
+
+    def script(received):
+        if received.nth_on_connection == 2:
+            dropped.append(received.number)
+            return [CLOSE]
+        return reply(2)
+
+    measurement, server = measured(script, 64, mode="count", requests=640)
+    assert statuses(measurement) == {"ok": 640}
+    assert sum(measurement.requests["resent"].to_pylist()) == len(dropped) > 0
+    assert len(server.received) == 640 + len(dropped)
+
+
+@pytest.mark.parametrize("processes", [1, 3])
+def test_a_number_of_requests_is_exact(processes):
+    measurement, server = measured(lambda _: reply(3), 5, mode="count", requests=83, processes=processes)
+    assert len(server.received) == measurement.requests.num_rows == 83
+    assert set(measurement.requests["phase"].to_pylist()) == {"window"}
+    found = figures(measurement)
+    assert found["output_tok_s"] * found["window_s"] == pytest.approx(83 * 3)
+
+
+def test_no_done_is_good_enough():
+    def script(_):
+        yield HEAD + framed(token()) + framed(finish(1)) + END
+
+    measurement, _ = measured(script, 2, mode="count", requests=6)
+    assert statuses(measurement) == {"ok": 6}
+    assert figures(measurement)["without_done"] == 6
+
+
+def test_the_window_goes_on_until_enough_targets():
+    measurement, _ = measured(lambda _: reply(2, gap_s=0.1), 2, window_s=0.5, min_targets=20)
+    phases = Counter(measurement.requests["phase"].to_pylist())
+    assert phases["window"] >= 20
+    meta = measurement.meta
+    assert (meta["window_end_ns"] - meta["window_start_ns"]) / 1e9 > 0.5
+
+
+def test_think_time_is_kept_between_reply_and_request():
+    measurement, _ = measured(lambda _: reply(1), 3, think="0.2")
+    by_user = defaultdict(list)
+    for row in rows(measurement, "user", "sent_ns", "end_ns"):
+        by_user[row["user"]].append(row)
+    for requests in by_user.values():
+        requests.sort(key=lambda row: row["sent_ns"])
+        for one, following in itertools.pairwise(requests):
+            assert following["sent_ns"] - one["end_ns"] >= 200_000_000
+
+
+def test_open_loop_goes_on_while_the_server_does_not():
+    """5 requests a second on a server that needs 2 s for each, connections unlimited: 10 are open in the mean."""
+    measurement, _ = measured(
+        lambda _: [HEAD, 2.0, framed(token()) + framed(finish(1)) + END],
+        1,
+        mode="open",
+        rate=5.0,
+        arrivals="constant",
+        warmup_s=2.5,
+        window_s=2.0,
+    )
+    targets = [
+        row for row in rows(measurement, "phase", "status", "scheduled_ns", "sent_ns") if row["phase"] == "window"
+    ]
+    assert len(targets) == 10
+    assert all(row["status"] == "ok" for row in targets)
+    assert all(row["sent_ns"] >= row["scheduled_ns"] for row in targets)
+    steps = {b["scheduled_ns"] - a["scheduled_ns"] for a, b in itertools.pairwise(targets)}
+    assert steps == {200_000_000}
+    assert 8 <= figures(measurement)["backlog_end"] <= 12
+
+
+def test_poisson_arrivals_are_the_same_for_the_same_seed():
+    def scheduled(seed):
+        measurement, _ = measured(lambda _: reply(1), 2, seed=seed, mode="open", rate=40.0, processes=2)
+        start = measurement.meta["load_start_ns"]
+        return sorted(
+            row["scheduled_ns"] - start
+            for row in rows(measurement, "scheduled_ns", "phase")
+            if row["phase"] == "window"
+        )
+
+    first = scheduled(7)
+    assert 15 <= len(first) <= 75
+    assert first == scheduled(7) != scheduled(8)
+
+
+def test_a_conversation_grows_and_carries_the_replies():
+    measurement, server = measured(lambda _: reply(3), 2, mode="conversation", turns=3)
+    by_length = Counter(len(received.body["messages"]) for received in server.received)
+    system = server.received[0].body["messages"][0]["role"] == "system"
+    assert set(by_length) == {1 + system, 3 + system, 5 + system}
+    longest = next(r.body["messages"] for r in server.received if len(r.body["messages"]) == 5 + system)
+    assert [m["content"] for m in longest if m["role"] == "assistant"] == ["word word word "] * 2
+    turns = Counter(prompt_id.split()[-1] for prompt_id in measurement.requests["prompt_id"].to_pylist())
+    assert set(turns) == {"1", "2", "3"}
+
+
+def test_a_trace_is_replayed(tmp_path):
+    lines = [
+        {"arrival_s": 0.6, "messages": [{"role": "user", "content": "last"}], "max_tokens": 3},
+        {"arrival_s": 0.0, "prompt": "first", "max_tokens": 1},
+        {"arrival_s": 0.3, "prompt": "second"},
+    ]
+    path = tmp_path / "trace.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    measurement, server = measured(lambda r: reply(r.body["max_tokens"]), 2, mode="trace", trace=str(path))
+    asked = [(r.body["messages"][-1]["content"], r.body["max_tokens"]) for r in server.received]
+    assert asked == [("first", 1), ("second", 8), ("last", 3)]
+    start = measurement.meta["load_start_ns"]
+    due = sorted(
+        (row["scheduled_ns"] - start, row["completion_tokens"])
+        for row in rows(measurement, "scheduled_ns", "completion_tokens")
+    )
+    assert due == [(0, 1), (300_000_000, 8), (600_000_000, 3)]
+
+
+def test_a_shared_prefix_is_the_same_for_all():
+    _, server = measured(lambda _: reply(1), 2, mode="shared-prefix", shared_prefix_tokens=200)
+    prefixes = {received.body["messages"][0]["content"] for received in server.received}
+    assert {received.body["messages"][0]["role"] for received in server.received} == {"system"}
+    assert len(prefixes) == 1
+    assert 400 <= len(prefixes.pop()) <= 2_000
+
+
+def test_the_request_is_the_one_of_the_experiment(monkeypatch):
+    monkeypatch.setenv("SECRET_OF_THE_TEST", "s3cret")
+    with ScriptedServer(lambda _: reply(1)) as server:
+        target = Target(
+            url=server.url + "/v1",
+            model="scripted",
+            extra={"top_k": 1, "seed": None},
+            api_key_env="SECRET_OF_THE_TEST",
+            headers={"x-tenant": "a"},
+        )
+        measurement = measure(target, Workload(mode="count", requests=1, max_tokens=8), 1)
+    body = dict(server.received[0].body)
+    messages = body.pop("messages")
+    assert [message["role"] for message in messages][-1] == "user"
+    assert body == {
+        "model": "scripted",
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "max_tokens": 8,
+        "temperature": 0.0,
+        "top_p": 1.0,
+        "top_k": 1,
+    }
+    head = server.received[0].head.lower()
+    assert head.startswith(b"post /v1/chat/completions http/1.1\r\n")
+    assert b"authorization: bearer s3cret" in head
+    assert b"x-tenant: a" in head
+    assert b"s3cret" not in json.dumps(measurement.meta).encode()
+
+
+def test_the_start_is_spread_over_one_measured_answer():
+    measurement, _ = measured(lambda _: reply(10, gap_s=0.05), 5, spread_s=None)
+    probe = measurement.meta["probe"]
+    assert probe["status"] == "ok"
+    assert measurement.meta["spread_s"] == probe["answer_s"] >= 0.5
+    firsts = {}
+    for row in sorted(rows(measurement, "user", "scheduled_ns"), key=lambda row: row["scheduled_ns"]):
+        firsts.setdefault(row["user"], row["scheduled_ns"] - measurement.meta["load_start_ns"])
+    assert [firsts[user] for user in range(5)] == [round(probe["answer_s"] * 1e9 * user / 5) for user in range(5)]
+
+
+def test_no_server_is_an_error_and_leaves_nobody_behind():
+    with pytest.raises(LoadError, match=r"127\.0\.0\.1:9.*refused"):
+        measure(Target(url="http://127.0.0.1:9", model="m"), Workload(warmup_s=0, window_s=1), 2)
+    assert not [
+        child for child in psutil.Process().children(recursive=True) if "servebench.load" in str(child.cmdline())
+    ]
+
+
+@pytest.mark.parametrize(
+    ("workload", "message"),
+    [
+        ({"mode": "open"}, "workload.rate"),
+        ({"think": "often"}, "workload.think"),
+        ({"prompts": "no-such-set"}, "no-such-set"),
+        ({"mode": "trace", "trace": "/no/such/trace.jsonl"}, "trace.jsonl"),
+        ({"window_s": 0}, "workload.window_s"),
+        ({"mode": "sideways"}, "sideways"),
+    ],
+)
+def test_what_cannot_be_measured_is_said_before_anything_starts(workload, message):
+    with pytest.raises((ValueError, OSError), match=message):
+        measure(Target(url="http://127.0.0.1:9", model="m"), Workload(**workload), 1)
+
+
+def test_the_client_reports_on_itself(closed):
+    client = closed[0].meta["client"]
+    assert len(client["processes"]) == 2
+    assert client["cpu_ratio"] == max(one["cpu_s"] / one["wall_s"] for one in client["processes"])
+    for one in client["processes"]:
+        assert 0 < one["cpu_s"] < one["wall_s"]
+        assert 0 <= one["loop_lag_p50_s"] <= one["loop_lag_p99_s"] <= one["loop_lag_max_s"]
+        assert 0 <= one["dispatch_delay_p50_s"] <= one["dispatch_delay_p99_s"]
+    json.dumps(closed[0].meta, allow_nan=False)
+
+
+def test_killing_the_parent_leaves_no_worker():
+    code = (
+        "import sys; from servebench.load.run import measure; from servebench.load.workload import Target, Workload\n"
+        "measure(Target(url=sys.argv[1], model='m'), Workload(warmup_s=0, window_s=60, spread_s=0), 4, processes=2)"
+    )
+    with ScriptedServer(lambda _: reply(2, gap_s=0.02)) as server:
+        parent = subprocess.Popen([sys.executable, "-c", code, server.url])
+        until = time.monotonic() + 30
+        while len(server.received) < 10 and time.monotonic() < until:
+            time.sleep(0.1)
+        workers = psutil.Process(parent.pid).children()
+        assert len(workers) == 2
+        os.kill(parent.pid, signal.SIGKILL)
+        parent.wait()
+        gone, alive = psutil.wait_procs(workers, timeout=10)
+        assert (len(gone), alive) == (2, [])
+
+
+def test_a_worker_that_dies_ends_the_measurement_with_an_error():
+    killed = []
+
+    def script(received):
+        if received.number == 20:
+            for child in psutil.Process().children():
+                if "servebench.load.worker" in child.cmdline():
+                    killed.append(child.pid)
+                    child.kill()
+                    break
+        return reply(1, gap_s=0.02)
+
+    with pytest.raises(LoadError, match="died"):
+        measured(script, 4, processes=2, window_s=20)
+    assert killed
+    assert not [child for child in psutil.Process().children() if "servebench.load.worker" in child.cmdline()]
+
+
+def test_tokens_in_the_window_are_those_that_arrived_in_it(closed):
+    measurement, _ = closed
+    start, end = measurement.meta["window_start_ns"], measurement.meta["window_end_ns"]
+    arrival = measurement.chunks["arrival_ns"]
+    inside = pc.and_(pc.greater_equal(arrival, start), pc.less(arrival, end))
+    cancelled = measurement.requests.filter(pc.equal(measurement.requests["status"], "cancelled"))["request_id"]
+    counted = pc.and_(
+        inside, pc.invert(pc.is_in(measurement.chunks["request_id"], value_set=cancelled.combine_chunks()))
+    )
+    tokens = pc.sum(measurement.chunks.filter(counted)["tokens"]).as_py()
+    assert figures(measurement)["output_tok_s"] == pytest.approx(tokens / 1.0)
+
+
+def test_exchange_defaults_are_those_of_something_that_never_happened():
+    told = Exchange(0, 0, 0, "p", 5)
+    assert (told.sent_ns, told.end_ns, told.blocks, told.complete, told.failure) == (None, None, [], False, None)

@@ -1,0 +1,337 @@
+"""The transport against servers that split, stall, lie and die."""
+
+import asyncio
+import ssl
+import subprocess
+from itertools import pairwise
+from shutil import which
+from time import monotonic_ns
+
+import httpx
+import pytest
+import uvloop
+from hypothesis import given
+from hypothesis import strategies as st
+from scripted_server import CLOSE, DONE, END, HEAD, RESET, ScriptedServer, finish, framed, refusal, reply, token
+
+from servebench.load.exchange import Exchange
+from servebench.load.transport import Channel, Connection, Origin, StampingTransport, Timeouts, head, last_progress_ns
+
+BODY = token("a") + token("b") + finish(2) + DONE
+CHUNKED = HEAD + framed(token("a")) + framed(token("b")) + framed(finish(2) + DONE) + END
+SIZED = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(BODY), BODY)
+UNTIL_CLOSE = b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n" + BODY
+AFTER_HINTS = b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n" + CHUNKED
+
+
+class Wire(asyncio.Transport):
+    """What a connection writes to, without a network."""
+
+    def __init__(self):
+        super().__init__()
+        self.written = b""
+        self.aborted = False
+
+    def write(self, data):
+        self.written += data
+
+    def abort(self):
+        self.aborted = True
+
+
+def exchange() -> Exchange:
+    return Exchange(request_id=0, user=0, process=0, prompt_id="p", scheduled_ns=monotonic_ns())
+
+
+def fed(pieces: list[bytes], *, eof: bool = False) -> tuple[Exchange, Connection]:
+    """The exchange that comes of receiving `pieces`, each by itself."""
+
+    async def receive():
+        connection, told = Connection(), exchange()
+        connection.connection_made(Wire())
+        carrying = asyncio.create_task(connection.carry(told, b"POST", Timeouts(1, 10)))
+        await asyncio.sleep(0)
+        for piece in pieces:
+            connection.data_received(piece)
+        if eof:
+            connection.eof_received()
+            connection.connection_lost(None)
+        await asyncio.wait_for(carrying, 5)
+        return told, connection
+
+    return asyncio.run(receive())
+
+
+def check_whole(told: Exchange) -> None:
+    assert b"".join(block for _, block in told.blocks) == BODY
+    assert (told.complete, told.failure, told.http_status) == (True, None, 200)
+    stamps = [told.sent_ns, told.first_byte_ns, *(at for at, _ in told.blocks), told.end_ns]
+    assert stamps == sorted(stamps)
+
+
+@pytest.mark.parametrize("message", [CHUNKED, SIZED, AFTER_HINTS], ids=["chunked", "content-length", "after 1xx"])
+def test_split_at_every_byte(message):
+    for at in range(len(message) + 1):
+        check_whole(fed([message[:at], message[at:]] if 0 < at < len(message) else [message])[0])
+    check_whole(fed([bytes([byte]) for byte in message])[0])
+
+
+@given(st.lists(st.integers(1, len(CHUNKED) - 1), unique=True))
+def test_split_at_any_bytes(places):
+    edges = [0, *sorted(places), len(CHUNKED)]
+    check_whole(fed([CHUNKED[a:b] for a, b in pairwise(edges)])[0])
+
+
+def test_until_close_ends_well_at_the_end_of_the_connection():
+    told, connection = fed([UNTIL_CLOSE[:50], UNTIL_CLOSE[50:]], eof=True)
+    check_whole(told)
+    assert not connection.alive
+
+
+@pytest.mark.parametrize("cut", [len(HEAD) - 1, len(HEAD), len(HEAD) + 40, len(CHUNKED) - 1])
+def test_an_end_inside_the_message_is_truncated(cut):
+    told, _ = fed([CHUNKED[:cut]], eof=True)
+    assert (told.failure, told.complete) == ("truncated", False)
+
+
+def test_a_sized_message_cut_short_is_truncated():
+    told, _ = fed([SIZED[:-1]], eof=True)
+    assert (told.failure, told.complete) == ("truncated", False)
+
+
+def test_what_is_not_http_is_truncated_with_evidence():
+    told, connection = fed([b"SSH-2.0-OpenSSH_9.6\r\n"])
+    assert told.failure == "truncated"
+    assert "SSH-2.0" in told.error
+    assert not connection.alive
+
+
+def test_each_block_has_the_stamp_of_its_arrival():
+    async def receive():
+        connection, told = Connection(), exchange()
+        connection.connection_made(Wire())
+        carrying = asyncio.create_task(connection.carry(told, b"POST", Timeouts(1, 10)))
+        await asyncio.sleep(0)
+        connection.data_received(HEAD)
+        between = []
+        for text in "ab":
+            between.append(monotonic_ns())
+            connection.data_received(framed(token(text)))
+        between.append(monotonic_ns())
+        connection.data_received(END)
+        await carrying
+        return told, between
+
+    told, between = asyncio.run(receive())
+    for (at_ns, _), before, after in zip(told.blocks, between, between[1:], strict=False):
+        assert before <= at_ns <= after
+
+
+def carried(script, *, requests: int = 1, timeouts=None, tls=None) -> tuple[list[Exchange], ScriptedServer]:
+    """One user's exchanges, one after the other, with a scripted server."""
+
+    async def talk(server):
+        url = httpx.URL(server.url)
+        channel = Channel(Origin.of(url), timeouts or Timeouts(5, 10))
+        assert await channel.open() is None
+        payload = head(httpx.Request("POST", url.join("/v1/chat/completions")), 2) + b"{}"
+        told = []
+        for _ in range(requests):
+            told.append(exchange())
+            await channel.exchange(told[-1], payload)
+        channel.close()
+        return told
+
+    with ScriptedServer(script, tls=tls) as server:
+        return uvloop.run(talk(server)), server
+
+
+def test_a_connection_is_kept():
+    told, server = carried(lambda _: reply(), requests=5)
+    assert [one.failure for one in told] == [None] * 5
+    assert {one.connection for one in server.received} == {0}
+
+
+def test_an_announced_close_is_followed_by_a_new_connection():
+    def script(_):
+        yield b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}"
+        yield CLOSE
+
+    told, server = carried(script, requests=3)
+    assert [(one.failure, one.resent) for one in told] == [(None, False)] * 3
+    assert [one.connection for one in server.received] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("end", [CLOSE, RESET])
+def test_a_stale_connection_is_replaced_once_and_the_first_stamp_stands(end):
+    """As llama.cpp does: the connection dies, unannounced, when its third request comes."""
+
+    def script(received):
+        if received.nth_on_connection == 2:
+            yield 0.1
+            yield end
+        else:
+            yield from reply()
+
+    told, server = carried(script, requests=5)
+    assert [one.failure for one in told] == [None] * 5
+    assert [one.resent for one in told] == [False, False, True, False, True]
+    assert len(server.received) == 5 + 2
+    resent = told[2]
+    assert resent.first_byte_ns - resent.sent_ns >= 100_000_000
+    first_try = server.received[2]
+    assert first_try.nth_on_connection == 2
+    assert resent.sent_ns <= first_try.at_ns
+
+
+@pytest.mark.parametrize("end", [CLOSE, RESET])
+def test_a_new_connection_that_dies_is_a_failure(end):
+    told, server = carried(lambda _: [end], requests=2)
+    assert [(one.failure, one.resent) for one in told] == [("reset", False)] * 2
+    assert len(server.received) == 2
+    assert all(one.error for one in told)
+
+
+def test_a_second_death_is_a_failure():
+    told, server = carried(lambda received: reply() if received.number == 0 else [CLOSE], requests=2)
+    assert (told[1].failure, told[1].resent) == ("reset", True)
+    assert len(server.received) == 3
+
+
+def test_a_reused_connection_that_dies_inside_the_reply_is_not_sent_again():
+    def script(received):
+        if received.number == 0:
+            yield from reply()
+        else:
+            yield HEAD + framed(token())
+            yield RESET
+
+    told, server = carried(script, requests=2)
+    assert (told[1].failure, told[1].resent, len(server.received)) == ("reset", False, 2)
+    assert told[1].blocks
+
+
+def test_nobody_listens():
+    async def talk():
+        channel = Channel(Origin("127.0.0.1", 9, None), Timeouts(2, 5))
+        told = exchange()
+        refused = await channel.open()
+        await channel.exchange(told, b"")
+        return told, refused
+
+    told, refused = uvloop.run(talk())
+    assert (told.failure, told.sent_ns) == ("connect_error", None)
+    assert "refused" in told.error.lower()
+    assert refused == told.error
+
+
+def test_a_status_and_its_body_are_kept():
+    told, _ = carried(lambda _: refusal(503, b'{"error": "busy"}'))
+    assert (told[0].http_status, told[0].complete, told[0].failure) == (503, True, None)
+    assert told[0].blocks[0][1] == b'{"error": "busy"}'
+
+
+def test_the_total_timeout_counts_from_sending():
+    def script(_):
+        yield HEAD
+        for _ in range(100):
+            yield framed(token())
+            yield 0.05
+
+    (told,), _ = carried(script, timeouts=Timeouts(5, 0.5))
+    assert told.failure == "timeout"
+    assert 0.5e9 <= told.end_ns - told.sent_ns < 3e9
+
+
+def test_pings_do_not_break_a_silence():
+    def script(_):
+        yield HEAD + framed(token())
+        for _ in range(100):
+            yield 0.05
+            yield framed(b": ping\n\n")
+
+    (told,), _ = carried(script, timeouts=Timeouts(5, 30, 0.5))
+    assert told.failure == "idle_timeout"
+    assert len(told.blocks) > 2
+    assert told.end_ns - told.sent_ns < 10e9
+
+
+def test_tokens_break_a_silence():
+    (told,), _ = carried(lambda _: reply(tokens=15, gap_s=0.1), timeouts=Timeouts(5, 30, 0.8))
+    assert told.failure is None
+    assert told.end_ns - told.sent_ns > 1.2e9
+
+
+def test_progress_is_the_last_byte_that_is_no_comment():
+    told = exchange()
+    told.sent_ns, told.first_byte_ns = 1, 2
+    assert last_progress_ns(told) == 2
+    told.blocks = [(3, b"data: x"), (4, b"\n\n: pi"), (5, b"ng\n"), (6, b"\n"), (7, b":\r\n\r\n")]
+    assert last_progress_ns(told) == 3
+    told.blocks += [(8, b"da"), (9, b": still a comment? no\n")]
+    assert last_progress_ns(told) == 9
+
+
+def test_cancelled_exchanges_say_so():
+    async def talk(server):
+        channel = Channel(Origin.of(httpx.URL(server.url)), Timeouts(5, 30))
+        told = exchange()
+        payload = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}"
+        task = asyncio.create_task(channel.exchange(told, payload))
+        await asyncio.sleep(0.3)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return told
+
+    with ScriptedServer(lambda _: [HEAD, 30.0]) as server:
+        told = uvloop.run(talk(server))
+    assert (told.failure, told.complete) == ("cancelled", False)
+    assert told.end_ns is not None
+
+
+def test_tls(tmp_path, monkeypatch):
+    if which("openssl") is None:
+        pytest.skip("needs the openssl command to make a certificate")
+    names = ["-keyout", tmp_path / "key.pem", "-out", tmp_path / "cert.pem"]
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", *names, *subject]
+    subprocess.run(command, check=True, capture_output=True)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert.pem"))
+    told, _ = carried(lambda _: reply(), requests=3, tls=context)
+    assert [(one.failure, one.complete) for one in told] == [(None, True)] * 3
+
+
+def test_an_unknown_certificate_is_a_connect_error(tmp_path, monkeypatch):
+    async def talk(server):
+        channel = Channel(Origin.of(httpx.URL(server.url.replace("http:", "https:"))), Timeouts(2, 5))
+        told = exchange()
+        await channel.exchange(told, b"")
+        return told
+
+    with ScriptedServer(lambda _: reply()) as server:
+        assert uvloop.run(talk(server)).failure == "connect_error"
+
+
+def test_httpx_goes_over_it():
+    def script(received):
+        yield b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 12\r\nx-a: b\r\n\r\n"
+        yield 0.01
+        yield b'{"ok": true}'
+
+    async def talk(url):
+        async with httpx.AsyncClient(transport=StampingTransport()) as client:
+            replies = [await client.post(url + "/v1/x?y=1", json={"a": 1}) for _ in range(2)]
+            with pytest.raises(httpx.ConnectError):
+                await client.get("http://127.0.0.1:9/")
+        return replies
+
+    with ScriptedServer(script) as server:
+        replies = asyncio.run(talk(server.url))
+    assert [one.json() for one in replies] == [{"ok": True}] * 2
+    assert replies[0].headers["x-a"] == "b"
+    assert replies[0].extensions["exchange"].blocks[0][1] == b'{"ok": true}'
+    assert server.received[0].body == {"a": 1}
+    assert b"POST /v1/x?y=1 HTTP/1.1" in server.received[0].head
+    assert {one.connection for one in server.received} == {0}
