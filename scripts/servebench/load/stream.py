@@ -1,6 +1,6 @@
 """From the bytes of one exchange to what the model said, when, and how many tokens it was.
 
-Decisions, where the field disagrees (`docs/load.md` has the reasons):
+Decisions, where the field disagrees:
 
 - An event arrives with the block of bytes that holds the last byte of its (last) data line; the line ending
   and the blank line after it may come later and do not count.
