@@ -49,10 +49,14 @@ class Memory(Struct, frozen=True, kw_only=True):
 
 def downloads(plan: Plan, results: Path, cache_root: Path) -> list[Download]:
     """The models that are fetched or made for this plan, in its order."""
+    return [_download(model, results, cache_root) for model in _fetched(plan)]
+
+
+def _fetched(plan: Plan) -> list[Model]:
     launched = [setting for setting in plan.settings.values() if setting.engine.kind in LAUNCHED]
     keys = dict.fromkeys(setting.model.key for setting in launched)
     sources = [r["from"] for key in keys if (r := plan.models[key].requantize)]
-    return [_download(plan.models[key], results, cache_root) for key in dict.fromkeys([*sources, *keys])]
+    return [plan.models[key] for key in dict.fromkeys([*sources, *keys])]
 
 
 def _download(model: Model, results: Path, cache_root: Path) -> Download:
@@ -125,9 +129,9 @@ def free_bytes(path: Path) -> int:
 
 def unverified(plan: Plan) -> Iterator[tuple[str, str | dict[str, str]]]:
     """What could not be checked: (where in the configuration, why), for the plan and the page."""
-    for key, model in plan.models.items():
+    for model in _fetched(plan):
         if model.unverified:
-            yield f"models.{key}", model.unverified
+            yield f"models.{model.key}", model.unverified
     for text in plan.unverified:
         yield plan.experiment, text
 
