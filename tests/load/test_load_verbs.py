@@ -1,0 +1,117 @@
+"""`servebench load` and `servebench calibrate` as a person runs them."""
+
+import json
+import subprocess
+import sys
+
+import pyarrow.parquet as pq
+import pytest
+from scripted_server import ScriptedServer, refusal, reply
+
+from servebench.load.records import check_chunks, check_requests
+
+FIGURES = {
+    "output_tok_s",
+    "user_tok_s",
+    "ttft_p50_s",
+    "ttft_p95_s",
+    "ttft_p95_all_s",
+    "target_requests",
+    "failures",
+    "reasoning_replies",
+    "client_cpu_ratio",
+    "window_s",
+    "users",
+}
+
+
+def servebench(*arguments, cache):
+    return subprocess.run(
+        [sys.executable, "-m", "servebench", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env={"PATH": "/usr/bin:/bin", "SERVEBENCH_CACHE": str(cache), "HOME": str(cache), "COLUMNS": "120"},
+    )
+
+
+def load(server, tmp_path, *arguments):
+    out = tmp_path / "out"
+    command = ["load", "--url", server.url, "--model", "scripted", "--out", out, "--max-tokens", 8, *arguments]
+    return servebench(*command, cache=tmp_path), out
+
+
+def test_load_writes_its_three_files_and_prints_the_summary(tmp_path):
+    with ScriptedServer(lambda _: reply(4, gap_s=0.01)) as server:
+        done, out = load(server, tmp_path, "--users", 3, "--warmup", 0.5, "--window", 1)
+    assert done.returncode == 0, done.stderr
+    requests = check_requests(pq.read_table(out / "requests.parquet"))
+    chunks = check_chunks(pq.read_table(out / "chunks.parquet"), requests)
+    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    assert FIGURES <= set(summary)
+    assert summary["users"] == 3
+    assert summary["failures"] == 0
+    assert summary["target_requests"] == requests["phase"].to_pylist().count("window")
+    assert chunks.num_rows >= 4 * summary["target_requests"]
+    assert "output tok/s" in done.stdout
+    assert "TTFT p95" in done.stdout
+
+
+def test_load_exits_1_when_a_request_failed_and_shows_why(tmp_path):
+    def script(received):
+        return refusal(503, b'{"error": "pool is closed"}') if received.number == 5 else reply(2)
+
+    with ScriptedServer(script) as server:
+        done, out = load(server, tmp_path, "--users", 2, "--requests", 20)
+    assert done.returncode == 1
+    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    assert (summary["target_requests"], summary["failures"]) == (20, 1)
+    assert "pool is closed" in done.stdout
+
+
+def test_figures_of_a_server_that_only_fails_are_null_not_zero(tmp_path):
+    with ScriptedServer(lambda _: refusal(500)) as server:
+        done, out = load(server, tmp_path, "--users", 2, "--requests", 6)
+    assert done.returncode == 1
+    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    assert summary["failures"] == 6
+    for name in ("user_tok_s", "ttft_p50_s", "ttft_p95_s", "ttft_p95_all_s"):
+        assert summary[name] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--requests", 5, "--rate", 2], "give one"),
+        (["--extra", "[1]"], "--extra"),
+        (["--extra", "{"], "--extra"),
+        (["--header", "nonsense"], "--header"),
+        (["--think", "often"], "workload.think"),
+        (["--prompts", "no-such-set"], "no-such-set"),
+        (["--users", 0], "users"),
+        (["--api-key-env", "NO_SUCH_VARIABLE"], "NO_SUCH_VARIABLE"),
+        ([], "no connection"),
+    ],
+)
+def test_faults_are_one_clear_line(tmp_path, arguments, message):
+    done = servebench(
+        "load", "--url", "http://127.0.0.1:9", "--model", "m", "--out", tmp_path, *arguments, cache=tmp_path
+    )
+    assert done.returncode != 0
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_calibrate_writes_and_remembers(tmp_path):
+    out = tmp_path / "out"
+    done = servebench("calibrate", "--users", "2", "--window", 1, "--out", out, cache=tmp_path)
+    found = json.loads((out / "calibration.json").read_text(encoding="utf-8"))
+    assert [level["variant"] for level in found["levels"]] == [
+        "steady",
+        "lockstep",
+        "4 tokens a chunk",
+        "200 ms TTFT",
+    ]
+    assert done.returncode == (1 if any(level["beyond"] for level in found["levels"]) else 0), done.stderr
+    (kept,) = (tmp_path / "calibration").glob("*.json")
+    assert json.loads(kept.read_text(encoding="utf-8")) == found
+    assert "TTFT error" in done.stdout
