@@ -23,13 +23,14 @@ for rank, setting in enumerate(PLAN.settings.values()):
         params:
             results=experiment_folder,
             slice=planning.session_slice(PLAN, setting),
+            models=untracked_models,
             runtime=untracked_runtime,
             rank=untracked_rank(rank),
             forced=untracked_forced,
         shell:
             "exec python -m servebench session --slice {params.slice:q} --round {wildcards.round}"
             " --rank {params.rank} --runtime {params.runtime:q} --results {params.results:q}"
-            " --log {log.session:q}"
+            " --models {params.models:q} --log {log.session:q}"
             " --engine-log {log.engine:q} {params.forced}"
 
     rule:

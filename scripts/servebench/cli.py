@@ -30,6 +30,7 @@ LogFile = Annotated[Path | None, typer.Option("--log", help="Also write messages
 ConfigFiles = Annotated[
     list[Path] | None, typer.Option("--configfile", help="As for snakemake; default: the quick start.")
 ]
+ModelsJson = Annotated[str, typer.Option("--models", help="All models of the plan as JSON.")]
 RuntimeJson = Annotated[str, typer.Option("--runtime", help="plan.Runtime as JSON.")]
 
 
@@ -51,7 +52,7 @@ def version() -> None:
 @app.command("fetch")
 def fetch_model(
     model: Annotated[str, typer.Argument(help="Key of the model.")],
-    models: Annotated[str, typer.Option(help="All models of the plan as JSON.")],
+    models: ModelsJson,
     runtime: RuntimeJson,
     out: Annotated[Path, typer.Option(help="The manifest to write.")],
     log: LogFile = None,
@@ -99,6 +100,7 @@ def session(
     slice_: Annotated[str, typer.Option("--slice", help="The session's slice (canonical JSON).")],
     round_: Annotated[int, typer.Option("--round")],
     rank: Annotated[int, typer.Option()],
+    models: ModelsJson,
     runtime: RuntimeJson,
     results: Annotated[Path, typer.Option(help="results/<experiment>")],
     engine_log: Annotated[Path, typer.Option("--engine-log", help="The engine's own output.")],
@@ -117,6 +119,7 @@ def session(
         plan.session_from_slice(slice_, round_, rank),
         sessions.Context(
             slice=slice_,
+            models=msgspec.json.decode(models, type=dict[str, plan.Model]),
             results=results,
             runtime=msgspec.json.decode(runtime, type=plan.Runtime),
             engine_log=engine_log,

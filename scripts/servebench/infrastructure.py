@@ -9,8 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
+from servebench.faults import Fault
 
-class InfrastructureError(RuntimeError):
+
+class InfrastructureError(Fault):
     """Something needed is missing or broken (weights, binary, environment, lock): the job fails without a result."""
 
 

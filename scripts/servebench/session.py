@@ -10,7 +10,7 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,6 +35,7 @@ class Context:
     """Where a session works and how; nothing of it decides what is measured."""
 
     slice: str
+    models: dict[str, plan.Model]  # as configured, with their sources
     results: Path  # results/<experiment>
     runtime: plan.Runtime
     engine_log: Path
@@ -89,7 +90,6 @@ class _Measuring:
                 runtime=self.context.runtime,
                 log_path=self.context.engine_log,
             ) as server:
-                _demand(server.check())
                 with watch.Watcher(server.pid, self.context.runtime.device) as watcher:
                     while missing:
                         self._measure(server, watcher, missing[0])
@@ -114,13 +114,13 @@ class _Measuring:
             telemetry = watcher.table(measured.meta["load_start_ns"], measured.meta["load_end_ns"])
             foreign = _foreign_samples(telemetry.to_pydict(), self.context.runtime.foreign_use)
             measured.meta["foreign_use"] = {**msgspec.to_builtins(self.context.runtime.foreign_use), "seen": foreign}
-            differences = server.check() if server.alive() else [{"what": "server", "asked": "alive", "got": "dead"}]
+            differences = server.check()
             facts = self._facts(server, watcher, age_s, telemetry.to_pydict(), measured)
             if differences:
                 reason = "after the measurement: " + _sentence(differences)
                 self._keep(users, status="ok", reason=None, facts=facts, link=False)
                 self.kept.discard(self._digest(users), reason)
-                raise engines.AskedNotGot(reason, server.log_tail(20), differences)
+                raise engines.AskedNotGot(reason, server.log_tail(), differences)
             self._keep(users, status="ok", reason=None, facts=facts)
             if foreign < self.context.runtime.foreign_use.samples or self.context.runtime.foreign_use.action == "mark":
                 self._say(users, measured)
@@ -222,7 +222,10 @@ class _Measuring:
         manifest = self._manifest("models", self.setting.model.key)
         if manifest is None:
             raise engines.InfrastructureError(f"settings.{self.setting.name}.model: has no manifest under results")
-        return models.path(manifest, self.cache), manifest
+        key, mirror = self.setting.model.key, self.context.runtime.mirror
+        known = self.context.models
+        path = models.ensure(manifest, known[key], known, cache_root=self.cache, mirror=mirror, progress=log.info)
+        return path, manifest
 
     def _manifest(self, kind: str, key: str | None) -> dict[str, Any] | None:
         if key is None:
@@ -263,12 +266,7 @@ class _Measuring:
         )
 
 
-def _demand(differences: list[dict[str, Any]]) -> None:
-    if differences:
-        raise engines.AskedNotGot(_sentence(differences), "", differences)
-
-
-def _sentence(differences: list[dict[str, Any]]) -> str:
+def _sentence(differences: Sequence[Mapping[str, Any]]) -> str:
     return "; ".join(f"{d['what']}: asked {d['asked']}, got {d['got']}" for d in differences)
 
 
@@ -277,8 +275,8 @@ def _foreign_samples(telemetry: dict[str, list[Any]], rule: plan.ForeignUse) -> 
     return sum(value is not None and value >= rule.share for value in telemetry["foreign_utilisation"])
 
 
-def _number(value: float | None, digits: int) -> str:
-    return "–" if value is None else f"{value:.{digits}f}"
+def _number(value: figures.Figure, digits: int) -> str:
+    return f"{value:.{digits}f}" if isinstance(value, int | float) else "–"
 
 
 def _now() -> str:

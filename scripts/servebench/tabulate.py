@@ -1,0 +1,39 @@
+"""From the stored records of an experiment to all of its tables and published JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from servebench import estimate, publish, store, tables
+from servebench.configuration import ROOT
+from servebench.plan import Plan, from_json
+
+
+def run(results: Path) -> None:
+    """Write `<results>/tables/*.parquet` and the published JSON from the measurements the plan names."""
+    plan = from_json((results / "plan.json").read_bytes())
+    records = [
+        store.read(estimate.users_path(results, session.setting, session.round, users))
+        for session in plan.sessions()
+        for users in session.setting.users
+    ]
+    made = tables.make(records, store.Store(results).discarded(), plan, _kv_bytes_per_token(plan, results))
+    if plan.cost:
+        made["cost"] = tables.cost(made["settings"], plan.cost["price_per_hour"])
+    if plan.reference:
+        published = tables.read_reference(ROOT / "config" / "references" / f"{plan.reference}-concurrency.csv")
+        made["reproduction"] = tables.reproduction(made["settings"], published)
+    tables.write(results / "tables", made)
+    publish.write(made, plan, results / "tables")
+
+
+def _kv_bytes_per_token(plan: Plan, results: Path) -> dict[str, float]:
+    """Bytes of KV cache a token takes, by model, where the model's file says enough."""
+    found = {}
+    for key in plan.models:
+        manifest = results / "models" / f"{key}.json"
+        facts = json.loads(manifest.read_text(encoding="utf-8"))["facts"] if manifest.exists() else {}
+        if facts.get("kv_bytes_per_token") is not None:
+            found[key] = float(facts["kv_bytes_per_token"])
+    return found
