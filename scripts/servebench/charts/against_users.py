@@ -47,17 +47,19 @@ def ranges(tables: Mapping[str, pa.Table], figure: str, run: str) -> list[Row]:
     ]
 
 
-def against_users(points: Sequence[Row], style: Style, key: str, *, log: bool, limit: float | None = None) -> Any:
+def against_users(
+    points: Sequence[Row], style: Style, key: str, *, log: bool, limit: float | None = None, **values: Any
+) -> Any:
     """Lines through the middles of the rounds with a bar for each range; `limit` is drawn as a dashed rule."""
     if not points:
-        return style.nothing(key)
+        return style.nothing(key, limit=limit or 0, settings=0, **values)
     engines = list(dict.fromkeys(point["engine"] for point in points))
     style = style.sized({1: 760, 2: 480}.get(len(engines), 344), style.height)
     frame = _Frame(points, style, log, limit)
     data = inline(points)
     panels = [_panel(frame, data, engine, key, limit, n) for n, engine in enumerate(engines)]
     chart = panels[0] if len(panels) == 1 else alt.concat(*panels, columns=3, spacing=18)
-    return style.finished(chart, key, limit=limit or 0, settings=len({p["setting"] for p in points}))
+    return style.finished(chart, key, limit=limit or 0, settings=len({p["setting"] for p in points}), **values)
 
 
 class _Frame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -147,6 +147,19 @@ def rows_of(tables: Mapping[str, pa.Table], name: str, run: str | None = None) -
     """Rows of a table (of one run); none when the table was not made."""
     rows: list[Row] = tables[name].to_pylist() if name in tables else []
     return [row for row in rows if run is None or row["run"] == run]
+
+
+def grouped(rows: Sequence[Row], draw: Callable[[list[Row], bool], Any]) -> Any:
+    """Charts of the rows of each `group` below one another; `draw` is told whether it is the last."""
+    groups = list(dict.fromkeys(row.get("group", "") for row in rows))
+    if not any(groups):
+        return draw(list(rows), True)
+    charts = []
+    for group in groups:
+        title = alt.TitleParams(group, anchor="start", fontSize=13, fontWeight="normal", offset=4, frame="group")
+        own = [row for row in rows if row.get("group", "") == group]
+        charts.append(draw(own, group == groups[-1]).properties(title=title))
+    return alt.vconcat(*charts, spacing=10)
 
 
 def inline(values: Iterable[Mapping[str, Any]]) -> alt.Data:

@@ -1,0 +1,33 @@
+"""How often two repeats gave the same answer, and the same text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from servebench.charts.spans import intervals
+from servebench.charts.style import Row, Style, rows_of
+
+OF_NO_RUN = True
+
+
+def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
+    """From `agreement`, with 95 % intervals."""
+    return [
+        {
+            "name": row["target"],
+            "group": row["task"],
+            "low": 100 * row["low"],
+            "high": 100 * row["high"],
+            "middle": 100 * row["same_answer_share"],
+            "text": f"{100 * row['same_answer_share']:.1f} %",
+        }
+        for row in sorted(rows_of(tables, "agreement"), key=lambda row: row["task"])
+    ]
+
+
+def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
+    """A group per task."""
+    return intervals(points(tables, run), style, "agreement")

@@ -1,0 +1,78 @@
+"""What the bar charts share: dark to the smaller round, light to the larger, the range in figures beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import altair as alt
+import pyarrow as pa
+
+from servebench.charts.style import Row, Style, grouped, inline, rows_of, span, width_px
+
+LIGHT, BAR_PX = 0.42, 25
+
+
+def bar(name: str, row: Row, figure: str, group: str = "") -> Row:
+    """A bar for a row of `settings` (or of a table made from it) and one of its ranged figures."""
+    low, high = row[f"{figure}_min"], row[f"{figure}_max"]
+    marks = row.get("marks", [])
+    return {
+        "name": name + (" *" if marks else ""),
+        "group": group,
+        "engine": row["engine_kind"],
+        "low": low,
+        "high": high,
+        "range": span(low, high),
+        "marks": "; ".join(marks) or "–",
+    }
+
+
+def usual_users(rows: Iterable[Row], wanted: int | None) -> int | None:
+    """The number of users to compare at: `wanted`, else the one most rows have, of these the largest."""
+    levels = [row["users"] for row in rows]
+    return wanted or max(levels, key=lambda users: (levels.count(users), users), default=None)
+
+
+def at_users(tables: Mapping[str, pa.Table], run: str, figure: str, users: int | None) -> list[Row]:
+    """Rows of `settings` of a run that have the figure at this number of users."""
+    return [
+        row for row in rows_of(tables, "settings", run) if row["users"] == users and row[f"{figure}_min"] is not None
+    ]
+
+
+def range_bars(bars: Sequence[Row], style: Style, key: str, **values: Any) -> Any:
+    """Horizontal bars in the order given, in groups where they have one."""
+    if not bars:
+        return style.nothing(key, **values)
+    rows = [row | {"order": n, "colour": style.colour(row["engine"])} for n, row in enumerate(bars)]
+    most = max(row["high"] for row in rows) or 1.0
+    room = max(width_px(row["range"]) for row in rows) + 14
+    scale = alt.Scale(domain=[0, most * style.width / (style.width - room)], nice=False)
+    title = style.say(f"charts.{key}.x", **values)
+    return style.finished(
+        grouped(rows, lambda own, last: _bars(own, style, scale, title if last else None)), key, **values
+    )
+
+
+def _bars(rows: Sequence[Row], style: Style, scale: alt.Scale, title: str | None) -> Any:
+    """The bars of one group; the axis is labelled when it has a title."""
+    y = alt.Y("name:N", sort=alt.EncodingSortField("order"), title=None).axis(
+        ticks=False, domain=False, labelPadding=8, labelLimit=260, labelFontSize=12.5
+    )
+    base = alt.Chart(inline(rows))
+    tooltip = [
+        alt.Tooltip(f"{name}:N", title=style.say(f"charts.tooltip.{label}"))
+        for name, label in (("name", "setting"), ("range", "range"), ("marks", "marks"))
+    ]
+    colour = alt.Color("colour:N", scale=None)
+    labelled = title is not None
+    x = alt.X("high:Q", scale=scale, title=title).axis(
+        format=",~r", tickCount=6, labels=labelled, ticks=labelled, domain=labelled
+    )
+    drawn = alt.layer(
+        base.mark_bar(opacity=LIGHT, height={"band": 0.68}).encode(x, y, colour, tooltip=tooltip),
+        base.mark_bar(height={"band": 0.68}).encode(alt.X("low:Q", scale=scale), y, colour, tooltip=tooltip),
+        base.mark_text(align="left", dx=6).encode(alt.X("high:Q", scale=scale), y, text="range:N"),
+    )
+    return drawn.properties(width=style.width, height={"step": BAR_PX})

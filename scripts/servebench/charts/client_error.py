@@ -1,0 +1,45 @@
+"""The load generator's own error: how much too late it saw the first token of a server whose clock is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import altair as alt
+import pyarrow as pa
+
+from servebench.charts.style import DASHES, INK, Row, Style, inline, rows_of
+
+
+def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
+    """From `calibration`: milliseconds, p99."""
+    return [
+        {"variant": row["variant"], "users": row["users"], "error": 1000 * row["ttft_error_p99_s"]}
+        for row in rows_of(tables, "calibration", run)
+        if row["ttft_error_p99_s"] is not None and row["ttft_error_p99_s"] > 0
+    ]
+
+
+def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
+    """A line per schedule of the clock server."""
+    rows = points(tables, run)
+    most = max((row["max_users"] for row in rows_of(tables, "calibration", run)), default=0)
+    if not rows:
+        return style.nothing("client_error", most=most)
+    users = sorted({row["users"] for row in rows})
+    variants = list(dict.fromkeys(row["variant"] for row in rows))
+    legend = alt.Legend(title=None, orient="bottom")
+    x_scale, y_scale = alt.Scale(type="log", base=2, padding=20), alt.Scale(type="log", padding=16)
+    drawn = (
+        alt.Chart(inline(rows))
+        .mark_line(color=style.pick(INK), point={"size": 50, "color": style.pick(INK)}, strokeWidth=1.5)
+        .encode(
+            alt.X("users:Q", scale=x_scale, title=style.say("charts.client_error.x")).axis(values=users, grid=False),
+            alt.Y("error:Q", scale=y_scale, title=style.say("charts.client_error.y")).axis(format="~r", tickCount=4),
+            strokeDash=alt.StrokeDash("variant:N", legend=legend).scale(
+                domain=variants, range=[list(dash) for dash in DASHES[: len(variants)]]
+            ),
+            tooltip=["variant:N", "users:Q", alt.Tooltip("error:Q", format=".3~f")],
+        )
+    )
+    return style.finished(drawn.properties(width=style.width, height=220), "client_error", most=most)

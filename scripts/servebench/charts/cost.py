@@ -1,0 +1,43 @@
+"""Cost of a million output tokens against users."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from servebench.charts.against_users import against_users
+from servebench.charts.style import Row, Style, bits, rows_of, span
+
+FIGURE = "usd_per_million_tokens"
+
+
+def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
+    """From `cost`; there is none without a price."""
+    settings = {(row["setting"], row["users"]): row for row in rows_of(tables, "settings", run)}
+    rows = []
+    for row in rows_of(tables, "cost", run):
+        low, high, place = row[f"{FIGURE}_min"], row[f"{FIGURE}_max"], settings[row["setting"], row["users"]]
+        rows.append(
+            {
+                "setting": row["setting"],
+                "engine": place["engine_kind"],
+                "bits": bits(place["quantization"]),
+                "users": row["users"],
+                "low": low,
+                "high": high,
+                "middle": (low + high) / 2,
+                "range": span(low, high),
+                "marks": "; ".join(place["marks"]) or "–",
+                "trusted": not place["marks"],
+                "price": row["price_per_hour"],
+            }
+        )
+    return rows
+
+
+def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
+    """One panel per engine."""
+    rows = points(tables, run)
+    return against_users(rows, style, "cost", log=True, price=rows[0]["price"] if rows else 0)

@@ -1,0 +1,69 @@
+"""Memory by setting: measured, and what weights and the predicted KV cache make of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import altair as alt
+import pyarrow as pa
+
+from servebench.charts.style import INK, MUTED, Row, Style, digits, inline, rows_of
+
+PARTS = ("weights", "kv_cache", "rest")
+OPACITY = {"weights": 1.0, "kv_cache": 0.55, "rest": 0.22, "unknown": 0.35}
+
+
+def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
+    """From `memory`: a piece of a bar for each known part; the whole as one piece where parts are not known."""
+    pieces = []
+    rows = [row for row in rows_of(tables, "memory", run) if row["measured_gib"] is not None]
+    for row in sorted(rows, key=lambda row: (row["engine_kind"], row["slots"], row["rank"])):
+        known = row["rest_gib"] is not None and row["rest_gib"] >= 0
+        start = 0.0
+        shown = PARTS if known else ("unknown",)
+        for part in shown:
+            size = row[f"{part}_gib"] if known else row["measured_gib"]
+            piece = {"part": part, "start": start, "end": start + size, "size": f"{digits(size)} GiB"}
+            common = {"name": f"{row['setting']} ({row['slots']})", "engine": row["engine_kind"]}
+            pieces.append(common | piece | {"measured": row["measured_gib"], "last": part == shown[-1]})
+            start += size
+    return pieces
+
+
+def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
+    """A bar per setting; the tick is what was measured."""
+    pieces = points(tables, run)
+    if not pieces:
+        return style.nothing("memory")
+    parts = [part for part in OPACITY if any(piece["part"] == part for piece in pieces)]
+    names = {part: style.say(f"charts.memory.{part}") for part in parts}
+    rows = [
+        piece
+        | {"order": n, "colour": style.colour(piece["engine"]), "part": names[piece["part"]]}
+        | {"label": f"{digits(piece['measured'])} GiB"}
+        for n, piece in enumerate(pieces)
+    ]
+    scale = alt.Scale(domain=[0, max(row["measured"] for row in rows) * 1.14], nice=False)
+    base = alt.Chart(inline(rows))
+    ends = base.transform_filter(alt.datum.last)
+    y = alt.Y("name:N", sort=alt.EncodingSortField("order"), title=None).axis(
+        ticks=False, domain=False, labelPadding=8, labelLimit=260, labelFontSize=12.5
+    )
+    opacity = alt.Opacity(
+        "part:N", legend=alt.Legend(title=None, orient="bottom", symbolFillColor=style.pick(MUTED))
+    ).scale(type="ordinal", domain=list(names.values()), range=[OPACITY[part] for part in parts])
+    measured = alt.X("measured:Q", scale=scale)
+    drawn = alt.layer(
+        base.mark_bar(height={"band": 0.68}).encode(
+            alt.X("start:Q", scale=scale, title=style.say("charts.memory.x")).axis(tickCount=6),
+            y,
+            alt.Color("colour:N", scale=None),
+            opacity,
+            x2="end:Q",
+            tooltip=["name:N", "part:N", "size:N"],
+        ),
+        ends.mark_tick(color=style.pick(INK), thickness=2, height=20).encode(measured, y),
+        ends.mark_text(align="left", dx=7).encode(measured, y, text="label:N"),
+    )
+    return style.finished(drawn.properties(width=style.width, height={"step": 28}), "memory")

@@ -1,0 +1,38 @@
+"""Settings of a run as ratios to its control, each within one round, as the range over the rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from servebench.charts.spans import intervals
+from servebench.charts.style import Row, Style, rows_of, span
+
+
+def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
+    """From `ratios`: output tok/s over the control of the run; none in a run without one."""
+    engines = {row["setting"]: row["engine_kind"] for row in rows_of(tables, "settings", run)}
+    return [
+        {
+            "name": row["setting"],
+            "group": str(row["users"]),
+            "engine": engines[row["setting"]],
+            "low": row["ratio_min"],
+            "high": row["ratio_max"],
+            "middle": (row["ratio_min"] * row["ratio_max"]) ** 0.5,
+            "text": f"{span(row['ratio_min'], row['ratio_max'])} ×",
+            "control": row["baseline"],
+        }
+        for row in sorted(rows_of(tables, "ratios", run), key=lambda row: row["users"])
+        if row["kind"] == "control" and row["figure"] == "output_tok_s" and row["ratio_min"] > 0
+    ]
+
+
+def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
+    """A group per number of users."""
+    rows = points(tables, run)
+    said = [row | {"group": style.say("charts.ratios.group", users=row["group"])} for row in rows]
+    control = rows[0]["control"] if rows else "–"
+    return intervals(said, style, "ratios", scale="log", neutral=1.0, control=control)

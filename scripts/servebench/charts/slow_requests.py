@@ -1,0 +1,50 @@
+"""Slow requests by length: in the band of prompts just over the micro-batch, and outside of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from servebench.charts.spans import intervals
+from servebench.charts.style import Row, Style, rows_of
+from servebench.statistics import share_interval
+
+
+def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
+    """From `slow_requests`: where nobody queued and some request was slow, both kinds, with 95 % intervals."""
+    places = {(row["setting"], row["users"]): row for row in rows_of(tables, "settings", run)}
+    rows = []
+    for row in rows_of(tables, "slow_requests", run):
+        place = places[row["setting"], row["users"]]
+        slow = row["other_slow"] + (row["band_slow"] or 0)
+        if not row["band_total"] or not row["other_total"] or not slow or row["users"] > place["slots"]:
+            continue
+        text = f"{row['band_slow']}/{row['band_total']} · {row['other_slow']}/{row['other_total']}"
+        for kind in ("band", "other"):
+            count, total = row[f"{kind}_slow"], row[f"{kind}_total"]
+            low, high = share_interval(count, total)
+            rows.append(
+                {
+                    "kind": kind,
+                    "name": f"{row['setting']} · {row['users']}",
+                    "engine": place["engine_kind"],
+                    "low": 100 * low,
+                    "high": 100 * high,
+                    "middle": 100 * count / total,
+                    "text": text if kind == "band" else "",
+                    "text_at": 100.0,
+                    "band": f"{row['band_low']}–{row['band_high']}",
+                }
+            )
+    return rows
+
+
+def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
+    """A row per setting × users."""
+    rows = points(tables, run)
+    band = rows[0]["band"] if rows else "–"
+    kinds = {kind: style.say(f"charts.slow_requests.{kind}", band=band) for kind in ("band", "other")}
+    said = [row | {"kind": kinds[row["kind"]]} for row in rows]
+    return intervals(said, style, "slow_requests", shapes=list(kinds.values()), band=band)

@@ -1,0 +1,112 @@
+"""What the charts of intervals share: a bar from low to high, a point inside, and a rule where nothing differs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import altair as alt
+
+from servebench.charts.style import FAINT, INK, MUTED, PAPER, Row, Style, grouped, inline, width_px
+
+ROW_PX = 22
+
+
+def intervals(
+    rows: Sequence[Row],
+    style: Style,
+    key: str,
+    *,
+    scale: Literal["linear", "log"] = "linear",
+    neutral: float | None = None,
+    shade: tuple[float, float] | None = None,
+    shapes: Sequence[str] = (),
+    **values: Any,
+) -> Any:
+    """Rows of `name, low, high, middle, text, engine`, in the order given, in groups where they have a `group`.
+
+    The text stands at `high`, or at `text_at` where a row has it.
+    `neutral` is where a rule stands; `shade` is drawn grey; `shapes` are the values of `kind` that are told apart.
+    """
+    if not rows:
+        return style.nothing(key, **values)
+    entries = [
+        {"text_at": row["high"]} | row | {"order": n, "colour": _colour(row, style)} for n, row in enumerate(rows)
+    ]
+    domain = _domain(entries, scale, neutral, shade, style)
+    x_scale = alt.Scale(type=scale, domain=domain, nice=False, zero=False)
+    frame = _Frame(style, x_scale, style.say(f"charts.{key}.x", **values), neutral, shade, shapes)
+    return style.finished(grouped(entries, frame.draw), key, **values)
+
+
+class _Frame:
+    """What the groups of one chart share."""
+
+    def __init__(
+        self,
+        style: Style,
+        x_scale: alt.Scale,
+        title: str,
+        neutral: float | None,
+        shade: tuple[float, float] | None,
+        shapes: Sequence[str],
+    ) -> None:
+        self.style, self.x_scale, self.title = style, x_scale, title
+        self.neutral, self.shade, self.shapes = neutral, shade, shapes
+
+    def draw(self, rows: Sequence[Row], last: bool) -> Any:
+        """The intervals of one group; the axis is labelled under the last."""
+        style, base = self.style, alt.Chart(inline(rows))
+        x = (
+            self.x("low")
+            .title(self.title if last else None)
+            .axis(format="~r", tickCount=6, labels=last, ticks=last, domain=last)
+        )
+        y = alt.Y("name:N", sort=alt.EncodingSortField("order"), title=None).axis(
+            ticks=False, domain=False, labelPadding=8, labelLimit=300, labelFontSize=12.5
+        )
+        colour = alt.Color("colour:N", scale=None)
+        shape: Any = alt.value("circle")
+        if self.shapes:
+            legend = alt.Legend(title=None, orient="bottom", symbolFillColor=style.pick(MUTED))
+            shape = alt.Shape("kind:N", legend=legend).scale(
+                domain=list(self.shapes), range=["circle", "diamond", "square"][: len(self.shapes)]
+            )
+        layers = [
+            base.mark_rule(strokeWidth=4, opacity=0.55).encode(x, y, colour, x2="high:Q"),
+            base.mark_point(size=64, filled=True, opacity=1, stroke=style.pick(PAPER), strokeWidth=1).encode(
+                self.x("middle"), y, colour, shape=shape, tooltip=["name:N", "text:N"]
+            ),
+            base.mark_text(align="left", dx=9).encode(self.x("text_at"), y, text="text:N"),
+        ]
+        fixed = inline([{"neutral": self.neutral, "from": (self.shade or [None])[0], "to": (self.shade or [None])[-1]}])
+        if self.neutral is not None:
+            rule = alt.Chart(fixed).mark_rule(strokeDash=[4, 3], color=style.pick(INK), strokeWidth=1)
+            layers.insert(0, rule.encode(self.x("neutral")))
+        if self.shade is not None:
+            rect = alt.Chart(fixed).mark_rect(color=style.pick(FAINT), opacity=0.5)
+            layers.insert(0, rect.encode(self.x("from"), x2="to:Q"))
+        return alt.layer(*layers).properties(width=style.width, height={"step": ROW_PX})
+
+    def x(self, field: str) -> alt.X:
+        return alt.X(f"{field}:Q", scale=self.x_scale)
+
+
+def _colour(row: Row, style: Style) -> str:
+    return style.colour(row["engine"]) if row.get("engine") else style.pick(INK)
+
+
+def _domain(
+    rows: Sequence[Row], scale: str, neutral: float | None, shade: tuple[float, float] | None, style: Style
+) -> list[float]:
+    """From the lowest to the highest, what is always shown included, with room for the figures on the right."""
+    shown = [row[end] for row in rows for end in ("low", "high", "text_at")] + [
+        v for v in (neutral, *(shade or ())) if v is not None
+    ]
+    low, high = min(shown), max(shown)
+    share = (max(width_px(row["text"]) for row in rows) + 24) / style.width
+    if scale == "log":
+        low, high = low / 1.06, high * 1.02
+        return [low, low * (high / low) ** (1 / (1 - share))]
+    width = (high - low) or 1.0
+    return [low - 0.04 * width, low + width / (1 - share)]

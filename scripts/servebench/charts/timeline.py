@@ -1,0 +1,62 @@
+"""One measurement as it went: requests running, tokens each second, what others did with the device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import altair as alt
+import pyarrow as pa
+
+from servebench.charts.style import FAINT, LINE, Row, Style, inline, rows_of
+
+
+def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
+    """From `timeline`: round 1 of the setting × users with the highest output of the run."""
+    rows = [row for row in rows_of(tables, "settings", run) if row["output_tok_s_max"] is not None]
+    best = max(rows, key=lambda row: row["output_tok_s_max"], default=None)
+    if best is None:
+        return []
+    ours = [
+        row | {"engine": best["engine_kind"]}
+        for row in rows_of(tables, "timeline", run)
+        if (row["setting"], row["users"]) == (best["setting"], best["users"])
+    ]
+    first = min((row["round"] for row in ours), default=None)
+    return [row for row in ours if row["round"] == first]
+
+
+def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
+    """Three plots over the same seconds; the window is shaded."""
+    rows = points(tables, run)
+    values = {"setting": rows[0]["setting"], "users": rows[0]["users"], "round": rows[0]["round"]} if rows else {}
+    values = values or {"setting": "–", "users": "–", "round": "–"}
+    if not rows:
+        return style.nothing("timeline", **values)
+    window = [
+        row["window_s"]
+        for row in rows_of(tables, "measurements", run)
+        if all(row[name] == values[name] for name in ("setting", "users", "round"))
+    ]
+    shown = ["running", "output_tok_s"]
+    shown += ["foreign_utilisation"] if any(row["foreign_utilisation"] is not None for row in rows) else []
+    plots = [_plot(rows, name, window[0], style, name == shown[-1]) for name in shown]
+    return style.finished(alt.vconcat(*plots, spacing=10), "timeline", **values)
+
+
+def _plot(rows: list[Row], name: str, window_s: float | None, style: Style, last: bool) -> Any:
+    seconds = [row["second"] for row in rows]
+    scale = alt.Scale(domain=[min(seconds), max(seconds) + 1], nice=False)
+    colour = style.pick(LINE) if name == "foreign_utilisation" else style.colour(rows[0]["engine"])
+    x = alt.X("second:Q", scale=scale, title=style.say("charts.timeline.x") if last else None)
+    x = x.axis(grid=False, labels=last, tickCount=10)
+    ceiling = max(row[name] or 0 for row in rows) * 1.08
+    ceiling = max(ceiling, 10.0) if name == "foreign_utilisation" else ceiling or 1.0
+    y = alt.Y(f"{name}:Q", title=style.say(f"charts.timeline.{name}"), scale=alt.Scale(domain=[0, ceiling], nice=False))
+    base = alt.Chart(inline(rows))
+    layers = [base.mark_area(interpolate="step-after", opacity=0.18, color=colour, line=False).encode(x, y)]
+    layers.append(base.mark_line(interpolate="step-after", strokeWidth=1.6, color=colour).encode(x, y))
+    if window_s:
+        shade = alt.Chart(inline([{"from": 0, "to": window_s}])).mark_rect(color=style.pick(FAINT), opacity=0.35)
+        layers.insert(0, shade.encode(alt.X("from:Q", scale=scale), x2="to:Q"))
+    return alt.layer(*layers).properties(width=style.width, height=110)

@@ -1,0 +1,71 @@
+"""How the time to the first token is distributed, for every measurement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import altair as alt
+import pyarrow as pa
+
+from servebench.charts.style import LINE, MUTED, Row, Style, inline, rows_of
+
+STEPS = 32
+
+
+def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
+    """From `ttft`: at most 32 steps per measurement; a share counts failed requests as never answered."""
+    engines = {row["setting"]: row["engine_kind"] for row in rows_of(tables, "settings", run)}
+    return [
+        {"setting": row["setting"], "engine": engines[row["setting"]], "users": row["users"], "round": row["round"]}
+        | step
+        for row in rows_of(tables, "ttft", run)
+        for step in steps(row["ttft_s"], row["failures"])
+    ]
+
+
+def steps(ascending_s: Sequence[float], failures: int) -> list[dict[str, float]]:
+    """(seconds, share of all requests that had a token by then), at evenly spaced ranks, the last always in."""
+    count = len(ascending_s)
+    ranks = sorted({round(n * count / STEPS) for n in range(1, STEPS + 1)} - {0})
+    total = count + failures
+    return [{"s": round(max(ascending_s[r - 1], 1e-4), 5), "share": round(r / total, 4)} for r in ranks]
+
+
+def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
+    """A panel per setting, a line per number of users and round."""
+    rows = points(tables, run)
+    if not rows:
+        return style.nothing("ttft_ecdf")
+    names = list(dict.fromkeys(row["setting"] for row in rows))
+    levels = sorted({row["users"] for row in rows})
+    ends = [row["s"] for row in rows]
+    scale = alt.Scale(type="log", domain=[min(ends) / 1.2, max(ends) * 1.2], nice=False)
+    ticks = [10.0**n for n in range(-4, 4)]
+    data, limit = inline(rows), style.line["ttft_p95_s"]
+    shades = [0.3 + 0.7 * n / max(1, len(levels) - 1) for n in range(len(levels))]
+    below = alt.Legend(orient="bottom", direction="horizontal", symbolStrokeColor=style.pick(MUTED))
+    panels = []
+    for n, name in enumerate(names):
+        engine = next(row["engine"] for row in rows if row["setting"] == name)
+        title = style.say("charts.ttft_ecdf.y") if n % 3 == 0 else None
+        base = alt.Chart(data).transform_filter(alt.datum.setting == name)
+        curve = base.mark_line(interpolate="step-after", strokeWidth=1.6, color=style.colour(engine)).encode(
+            alt.X("s:Q", scale=scale, title=style.say("charts.ttft_ecdf.x")).axis(
+                format="~r", values=ticks, grid=False
+            ),
+            alt.Y("share:Q", scale=alt.Scale(domain=[0, 1]), title=title).axis(format="%", tickCount=5),
+            detail=["users:O", "round:N"],
+            opacity=alt.Opacity("users:O", title=style.say("charts.tooltip.users"), legend=below).scale(
+                domain=levels, range=shades
+            ),
+            strokeDash=alt.StrokeDash("round:N", title=style.say("charts.ttft_ecdf.round"), legend=below),
+            tooltip=["users:Q", "round:N", alt.Tooltip("s:Q", format=".3~f"), alt.Tooltip("share:Q", format=".0%")],
+        )
+        rule = alt.Chart(inline([{"limit": limit}])).mark_rule(strokeDash=[6, 4], color=style.pick(LINE))
+        where = rule.encode(alt.X("limit:Q", scale=scale))
+        header = alt.TitleParams(name, color=style.colour(engine), fontSize=13, anchor="start", fontWeight="normal")
+        layers = [where, curve] if min(ends) / 1.2 <= limit <= max(ends) * 1.2 else [curve]
+        panels.append(alt.layer(*layers).properties(width=270, height=170, title=header))
+    chart = panels[0] if len(panels) == 1 else alt.concat(*panels, columns=3, spacing=16)
+    return style.finished(chart, "ttft_ecdf", limit=limit, settings=len(names))

@@ -1,0 +1,47 @@
+"""Pairs of rounds that differ by 20 % or more, the largest first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from servebench.charts.spans import intervals
+from servebench.charts.style import Row, Style, digits, rows_of
+
+MOST = 20
+
+
+def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
+    """From `unstable`: at most 20, from 1 (no change) to the ratio of the figure that changed most."""
+    engines = {row["setting"]: row["engine_kind"] for row in rows_of(tables, "settings", run)}
+    return [
+        {
+            "name": f"{row['setting']} · {row['users']}",
+            "engine": engines[row["setting"]],
+            "kind": row["figure"],
+            "low": min(1.0, row["ratio"]),
+            "high": max(1.0, row["ratio"]),
+            "middle": row["ratio"],
+            "text": f"{digits(row['first'])} → {digits(row['second'])}",
+        }
+        for row in rows_of(tables, "unstable", run)[:MOST]
+        if row["ratio"] > 0
+    ]
+
+
+def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
+    """The grey band is what counts as stable."""
+    names = {figure: style.say(f"figures.{figure}") for figure in ("output_tok_s", "user_tok_s", "ttft_p95_s")}
+    rows = [row | {"kind": names[row["kind"]]} for row in points(tables, run)]
+    return intervals(
+        rows,
+        style,
+        "unstable",
+        scale="log",
+        neutral=1.0,
+        shade=(0.8, 1.2),
+        shapes=list(names.values()),
+        count=len(rows),
+    )
