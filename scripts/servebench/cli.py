@@ -17,6 +17,7 @@ import typer
 import servebench
 from servebench.faults import Fault
 from servebench.load.cli import app as load_app
+from servebench.tasks.cli import app as tasks_app
 
 app = typer.Typer(
     help="Measure what LLM servers really do when many people use them at once.",
@@ -24,7 +25,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.registered_commands.extend(load_app.registered_commands)
+for other in (load_app, tasks_app):
+    app.registered_commands.extend(other.registered_commands)
 
 LogFile = Annotated[Path | None, typer.Option("--log", help="Also write messages to this file.")]
 ConfigFiles = Annotated[
@@ -41,6 +43,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     except Fault as fault:
         print(f"servebench: {fault}", file=sys.stderr)
         raise SystemExit(1) from None
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == "servebench":
+            raise
+        print(f"servebench: this verb needs {error.name}; install servebench[workflow]", file=sys.stderr)
+        raise SystemExit(1) from None
 
 
 @app.command()
@@ -49,7 +56,7 @@ def version() -> None:
     print(servebench.__version__)
 
 
-@app.command("fetch")
+@app.command("fetch", hidden=True)
 def fetch_model(
     model: Annotated[str, typer.Argument(help="Key of the model.")],
     models: ModelsJson,
@@ -76,7 +83,7 @@ def fetch_model(
     _write_json(out, manifest)
 
 
-@app.command("environment")
+@app.command("environment", hidden=True)
 def engine_environment(
     name: Annotated[str, typer.Argument(help="envs/NAME.lock")],
     runtime: RuntimeJson,
@@ -95,7 +102,7 @@ def engine_environment(
     _write_json(out, environment.make(name, ROOT / "envs" / f"{name}.lock", cache.root(how.cache)))
 
 
-@app.command()
+@app.command(hidden=True)
 def session(
     slice_: Annotated[str, typer.Option("--slice", help="The session's slice (canonical JSON).")],
     round_: Annotated[int, typer.Option("--round")],
@@ -129,22 +136,32 @@ def session(
 
 
 @app.command("plan")
-def show_plan(configfile: ConfigFiles = None) -> None:
-    """What an experiment measures, how long it takes and what is there already."""
-    from rich.console import Console
-    from rich.table import Table
+def show_plan(
+    configfile: ConfigFiles = None,
+    language: Annotated[str, typer.Option(help="en or ja, for the texts of the configuration.")] = "en",
+) -> None:
+    """What an experiment measures, how long it takes, what it needs and what of that is there. Starts nothing."""
+    from servebench import plan_command
 
-    from servebench import estimate
+    plan_command.command(configfile, language)
 
-    plan = _plan(configfile)
-    results = Path("results") / plan.experiment
-    table = Table("run", "setting", "engine", "model", "slots", "users", "per round")
-    for setting in plan.settings.values():
-        users = " ".join(map(str, setting.users))
-        took = estimate.minutes(estimate.session_s(setting))
-        table.add_row(setting.run, setting.name, setting.engine.key, setting.model.key, str(setting.slots), users, took)
-    Console().print(table)
-    print(estimate.announcement(plan, results))
+
+@app.command("kv-cache")
+def show_kv_cache(
+    model: Annotated[str, typer.Option(help="A GGUF file, a config.json, or hf://owner/repository@revision.")],
+    tokens: Annotated[int | None, typer.Option(help="Tokens of each stream.")] = None,
+    streams: Annotated[int, typer.Option(help="Streams, each of so many tokens.")] = 1,
+    gib: Annotated[str | None, typer.Option(help="How many tokens fit into so many GiB.")] = None,
+    key_type: Annotated[str, typer.Option(help="Type of the keys: f16, q8_0, ...")] = "f16",
+    value_type: Annotated[str, typer.Option(help="Type of the values.")] = "f16",
+) -> None:
+    """Memory of the KV cache: bytes = 2 x layers x KV heads x head size x tokens x bytes per element."""
+    from servebench.models import kv_cache
+
+    found = kv_cache.report(model, tokens=tokens, streams=streams, gib=gib, key_type=key_type, value_type=value_type)
+    for name, value in found.items():
+        if value or value == 0:
+            print(f"{name}: {', '.join(value) if isinstance(value, list) else value}")
 
 
 @app.command()
@@ -173,7 +190,7 @@ def discard(
         print(line)
 
 
-@app.command("tables")
+@app.command("tables", hidden=True)
 def make_tables(results: Annotated[Path, typer.Option()], log: LogFile = None) -> None:
     """Raw records to tables and published JSON. Called by the workflow."""
     from servebench import tabulate
@@ -182,7 +199,7 @@ def make_tables(results: Annotated[Path, typer.Option()], log: LogFile = None) -
     tabulate.run(results)
 
 
-@app.command("chart")
+@app.command("chart", hidden=True)
 def make_chart(
     name: Annotated[str, typer.Argument()],
     style: Annotated[str, typer.Option(help="The configuration's charts section as JSON.")],
@@ -196,7 +213,7 @@ def make_chart(
     charts.draw(name, json.loads(style), results)
 
 
-@app.command("report")
+@app.command("report", hidden=True)
 def make_report(
     style: Annotated[str, typer.Option(help="The configuration's charts section as JSON.")],
     results: Annotated[Path, typer.Option()],
