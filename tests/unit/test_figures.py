@@ -215,6 +215,8 @@ def test_backlog_of_the_open_loop():
     never = failure(3, 19.5, "connect_error", sent_ns=None)
     found = figures(reply(0, 9, [11]), reply(1, 10, [21]), reply(2, 18, [25]), never, mode="open")
     assert (found["backlog_start"], found["backlog_end"]) == (2, 3)
+    over = figures(reply(0, 9, [10]), reply(1, 11, [20]), mode="open")  # over at that very moment
+    assert (over["backlog_start"], over["backlog_end"]) == (0, 0)
     assert figures(reply(0, 9, [11]))["backlog_end"] is None
 
 

@@ -77,9 +77,10 @@ def test_a_chunk_lost_with_its_request_is_noticed(tables):
         check_chunks(chunks.slice(0, 2), requests)
 
 
-def test_chunk_rows(tables):
-    requests, chunks = tables
-    assert chunk_rows(chunks, requests).tolist() == [0, 0, 1, 1]
+def test_chunk_rows():
+    requests, chunks = to_tables([exchange(delta("stop", content="a"), request_id=i) for i in (5, 9, 3, 7)], None)
+    turned = chunks.take([2, 0, 3, 1])  # of requests 3, 5, 7, 9
+    assert chunk_rows(turned, requests).tolist() == [2, 0, 3, 1]
     with pytest.raises(RecordError, match="no request"):
         chunk_rows(chunks, REQUESTS_SCHEMA.empty_table())
 
@@ -96,4 +97,11 @@ def test_written_and_read_again(tables, tmp_path):
 def test_nan_is_never_written(tables, tmp_path):
     with pytest.raises(ValueError, match="not JSON compliant"):
         write_measurement(tmp_path / "new", *tables, {"output_tok_s": float("nan")})
+    assert not (tmp_path / "new").exists()
+
+
+def test_wrong_tables_are_never_written(tables, tmp_path):
+    requests, chunks = tables
+    with pytest.raises(RecordError):
+        write_measurement(tmp_path / "new", requests, chunks.slice(1), {})
     assert not (tmp_path / "new").exists()

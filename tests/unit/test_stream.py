@@ -224,6 +224,16 @@ def test_in_band_error_is_a_failure_with_its_words(bad):
     assert parse(exchange(delta(content="a"), bad, failure="reset")).status == "in_band_error"
 
 
+def test_the_first_error_is_the_evidence():
+    parsed = parse(exchange(event(error="out of memory"), event(error="task gone")))
+    assert "out of memory" in parsed.error
+    assert "task gone" not in parsed.error
+
+
+def test_an_error_event_without_data_is_no_event():
+    assert parse(exchange(b"event: error\n\n", delta("stop", content="a"))).status == "ok"
+
+
 def test_error_null_is_none():
     chunk = event(error=None, choices=[{"delta": {"content": "a"}, "finish_reason": "stop"}])
     assert parse(exchange(chunk)).status == "ok"

@@ -6,7 +6,7 @@ Decisions, where the field disagrees:
   and the blank line after it may come later and do not count.
 - A chunk is an event whose delta has non-empty content, reasoning (`reasoning` or `reasoning_content`) or
   tool calls. A role-only or empty delta is none. A reply sent as one JSON document is one chunk.
-- Tokens: the last `usage` that names completion tokens. Without one, a finished text reply is counted with the
+- Tokens: the last `usage` says how many. Without one, a finished text reply is counted with the
   tokenizer, when there is one; everything else, a broken stream above all, counts its chunks.
 - Success: finish_reason was seen, the HTTP message ended cleanly, and there was output.
 """
