@@ -18,7 +18,7 @@ import yaml
 
 from servebench.faults import Fault
 from servebench.figures import Line
-from servebench.plan import Engine, Model, Plan, Runtime, Setting
+from servebench.plan import Engine, Model, Plan, Quantization, Runtime, Setting
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMON = ("args", "env", "request", "expect")  # keys of an engine that all its settings get
@@ -61,22 +61,19 @@ def load(config: Mapping[str, Any], files: Sequence[str | Path]) -> Plan:
     for name, entry in config["settings"].items():
         run = entry.get("run", next(iter(runs)))
         workload = {**WORKLOAD_DEFAULTS, **config["workload"], **(runs[run].get("workload") or {})}
-        processes = workload.pop("processes", None)
-        settings[name] = msgspec.convert(
+        settings[name] = _setting(
+            config,
+            name,
             {
                 **entry,
-                **_with_common(config["engines"][entry["engine"]], entry),
-                "name": name,
                 "run": run,
-                "engine": engines[entry["engine"]],
-                "model": models[entry["model"]],
                 "users": sorted(entry["users"]),
+                "processes": workload.pop("processes", None),
                 "workload": workload,
                 "prompts_sha256": prompts_digest(workload["prompts"]),
-                "processes": processes,
-                "cpus": config.get("cpus"),
             },
-            Setting,
+            engines,
+            models,
         )
     ordered = {n: s for run in runs for n, s in settings.items() if s.run == run}
     return Plan(
@@ -92,9 +89,42 @@ def load(config: Mapping[str, Any], files: Sequence[str | Path]) -> Plan:
         engines=engines,
         settings=ordered,
         runs=runs,
+        quantization=_quantization(config, engines, models) if "quantization" in config else None,
         charts=dict(config.get("charts", {})),
         runtime=msgspec.convert(config.get("runtime", {}), Runtime),
     )
+
+
+def _setting(
+    config: Mapping[str, Any],
+    name: str,
+    entry: Mapping[str, Any],
+    engines: Mapping[str, Engine],
+    models: Mapping[str, Model],
+) -> Setting:
+    """`entry` with its engine and model, and with what all settings of the engine have in common."""
+    return msgspec.convert(
+        {
+            **entry,
+            **_with_common(config["engines"][entry["engine"]], entry),
+            "name": name,
+            "engine": engines[entry["engine"]],
+            "model": models[entry["model"]],
+            "cpus": config.get("cpus"),
+        },
+        Setting,
+    )
+
+
+def _quantization(
+    config: Mapping[str, Any], engines: Mapping[str, Engine], models: Mapping[str, Model]
+) -> Quantization:
+    section = config["quantization"]
+    common = {"run": "quantization", "users": [section["users"]]}
+    targets = {
+        name: _setting(config, name, {**entry, **common}, engines, models) for name, entry in section["targets"].items()
+    }
+    return msgspec.convert({**section, "targets": targets}, Quantization)
 
 
 def read(files: Sequence[str | Path]) -> Plan:
@@ -247,15 +277,8 @@ def cross_faults(config: Mapping[str, Any], origin: Origin) -> Iterator[str]:
     for key, model in models.items():
         yield from _model_faults(["models", key], model, models, origin)
     for name, setting in config["settings"].items():
-        path = ["settings", name]
-        for field, known in (("engine", engines), ("model", models), ("run", runs)):
-            if field in setting and setting[field] not in known:
-                yield origin.fault(
-                    [*path, field], f"{setting[field]!r} is not defined; {field}s are: {', '.join(known)}"
-                )
-        engine = engines.get(setting["engine"], {})
-        if "context" not in setting and engine.get("kind") in ("llama-server", "ollama", "vllm"):
-            yield origin.fault(path, "lacks context (tokens a request may use); add it")
+        yield from _setting_faults(["settings", name], setting, engines, models, runs, origin)
+    yield from _quantization_faults(config.get("quantization"), engines, models, origin)
     for run, entry in runs.items():
         control = (entry or {}).get("control")
         own = [n for n, s in config["settings"].items() if s.get("run", next(iter(runs))) == run]
@@ -267,6 +290,39 @@ def cross_faults(config: Mapping[str, Any], origin: Origin) -> Iterator[str]:
         yield origin.fault(
             ["reference"], f"there is no config/references/{reference}*.csv; name another or leave it out"
         )
+
+
+def _setting_faults(
+    path: list[str | int],
+    setting: Mapping[str, Any],
+    engines: Mapping[str, Any],
+    models: Mapping[str, Any],
+    runs: Mapping[str, Any],
+    origin: Origin,
+) -> Iterator[str]:
+    for field, known in (("engine", engines), ("model", models), ("run", runs)):
+        if field in setting and setting[field] not in known:
+            yield origin.fault([*path, field], f"{setting[field]!r} is not defined; {field}s are: {', '.join(known)}")
+    kind = engines.get(setting["engine"], {}).get("kind")
+    if "context" not in setting and kind in ("llama-server", "ollama", "vllm"):
+        yield origin.fault(path, "lacks context (tokens a request may use); add it")
+
+
+def _quantization_faults(
+    section: Mapping[str, Any] | None, engines: Mapping[str, Any], models: Mapping[str, Any], origin: Origin
+) -> Iterator[str]:
+    if section is None:
+        return
+    targets = section["targets"]
+    if section["baseline"] not in targets:
+        path = ["quantization", "baseline"]
+        yield origin.fault(path, f"{section['baseline']!r} is not a target; targets are: {', '.join(targets)}")
+    for name, target in targets.items():
+        yield from _setting_faults(["quantization", "targets", name], target, engines, models, {}, origin)
+    for name, task in section["tasks"].items():
+        if "data" in task and not (ROOT / task["data"]).is_file():
+            path = ["quantization", "tasks", name, "data"]
+            yield origin.fault(path, f"{task['data']!r} is not a file; leave it out for the full set")
 
 
 def _engine_faults(path: list[str | int], engine: Mapping[str, Any], origin: Origin) -> Iterator[str]:

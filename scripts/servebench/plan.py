@@ -87,12 +87,26 @@ class Setting(Struct, frozen=True, kw_only=True):
     env: dict[str, str] = {}
     request: dict[str, Any] = {}  # merged into every request body
     users: tuple[int, ...]
-    workload: dict[str, Any]  # as load.workload.Workload takes it
-    prompts_sha256: str  # over the prompt set's files
+    workload: dict[str, Any] = {}  # as load.workload.Workload takes it
+    prompts_sha256: str | None = None  # over the prompt set's files
     processes: int | None = None  # load processes; None: the load generator's rule
     cpus: dict[str, int] | None = None  # CPUs of the `server` and of the `load` generator; None: whatever there is
     expect: dict[str, bool | int | float | str] = {}  # facts published of this setting (servebench.expected)
     note: str | dict[str, str] | None = None
+
+
+class Quantization(Struct, frozen=True, kw_only=True):
+    """Which files answer how well: every target is asked everything twice, `users` questions at a time.
+
+    `tasks`: by name, `data` (a file; the task's full set unless said) and `questions` (at most so many). A target is a
+    setting of the run "quantization" without a workload.
+    """
+
+    baseline: str
+    users: int
+    tasks: dict[str, dict[str, Any]]
+    targets: dict[str, Setting]
+    margins: dict[str, float] = {}
 
 
 class Runtime(Struct, frozen=True, kw_only=True):
@@ -132,6 +146,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     engines: dict[str, Engine]
     settings: dict[str, Setting]
     runs: dict[str, dict[str, Any]]
+    quantization: Quantization | None = None
     charts: dict[str, Any] = {}
     runtime: Runtime = Runtime()
 
@@ -171,7 +186,7 @@ def reported(plan: Plan) -> dict[str, Any]:
     """What tables and page need of the plan: no runtime, no chart style, and no addresses of pinned models."""
     content: dict[str, Any] = msgspec.to_builtins(plan)
     del content["runtime"], content["charts"]
-    settings = content["settings"].values()
+    settings = [*content["settings"].values(), *((content["quantization"] or {}).get("targets") or {}).values()]
     for model in [*content["models"].values(), *(setting["model"] for setting in settings)]:
         if model["sha256"]:
             del model["source"]

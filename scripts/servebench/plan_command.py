@@ -75,6 +75,9 @@ def to_measure(plan: Plan, results: Path) -> Iterator[str]:
             f"{run}: {plan.rounds * len(settings)} sessions, {plan.rounds * levels} measurements"
             f" ({len(settings)} settings, {levels} measurements a round, {plan.rounds} rounds)"
         )
+    if plan.quantization:
+        asked = plan.quantization
+        yield f"quantization: {len(asked.targets)} targets, each asked {', '.join(asked.tasks)} twice"
     yield estimate.announcement(plan, results).removeprefix("servebench: ")
 
 

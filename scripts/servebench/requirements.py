@@ -52,9 +52,13 @@ def downloads(plan: Plan, results: Path, cache_root: Path) -> list[Download]:
     return [_download(model, results, cache_root) for model in _fetched(plan)]
 
 
+def _launched(plan: Plan) -> list[Setting]:
+    targets = plan.quantization.targets.values() if plan.quantization else ()
+    return [setting for setting in (*plan.settings.values(), *targets) if setting.engine.kind in LAUNCHED]
+
+
 def _fetched(plan: Plan) -> list[Model]:
-    launched = [setting for setting in plan.settings.values() if setting.engine.kind in LAUNCHED]
-    keys = dict.fromkeys(setting.model.key for setting in launched)
+    keys = dict.fromkeys(setting.model.key for setting in _launched(plan))
     sources = [r["from"] for key in keys if (r := plan.models[key].requantize)]
     return [plan.models[key] for key in dict.fromkeys([*sources, *keys])]
 
@@ -83,7 +87,7 @@ def manifest_of(model: Model, results: Path) -> dict[str, Any] | None:
 
 def memory(plan: Plan, results: Path) -> list[Memory]:
     """What each launched setting needs, in the plan's order."""
-    return [_memory(setting, results) for setting in plan.settings.values() if setting.engine.kind in LAUNCHED]
+    return [_memory(setting, results) for setting in _launched(plan)]
 
 
 def _memory(setting: Setting, results: Path) -> Memory:

@@ -190,6 +190,16 @@ def flags(words):
     return found
 
 
+def test_the_quantization_targets_are_the_published_ones():
+    asked = load("h200").quantization
+    published = [row["target"] for row in read_reference(CONFIG / "references" / "h200-quantization.csv")]
+    assert list(asked.targets) == published
+    assert {name: t.model.quantization for name, t in asked.targets.items()} == {name: name for name in published}
+    assert {t.model.source.split("/")[3] for t in asked.targets.values()} == {"Qwen3-14B-GGUF", "Qwen3-14B"}
+    assert (asked.baseline, list(asked.tasks)) == ("Q8_0", ["jcommonsenseqa", "mgsm", "proofreading"])
+    assert asked.targets["Q4_K_M"].model.key != load("h200").settings["llama-np16"].model.key
+
+
 def test_thinking_is_off_three_ways():
     settings = load("h200").settings
     assert all("--reasoning-budget" in s.args for s in settings.values() if s.engine.kind == "llama-server")

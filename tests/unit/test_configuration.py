@@ -137,6 +137,38 @@ def test_null_in_an_overlay_takes_a_key_out(config, tmp_path):
     assert loaded.title == "quickstart"
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda q: q.update(baseline="Q2_K"), "quantization.baseline: 'Q2_K' is not a target; targets are: Q4_1, Q8_0"),
+        (
+            lambda q: q["targets"]["Q4_1"].update(model="x"),
+            "quantization.targets.Q4_1.model: 'x' is not defined; models",
+        ),
+        (lambda q: q["targets"]["Q4_1"].pop("context"), "quantization.targets.Q4_1: lacks context"),
+        (lambda q: q["tasks"].update(mgsm={"data": "no.tsv"}), "quantization.tasks.mgsm.data: 'no.tsv' is not a file"),
+        (lambda q: q["tasks"].update(gsm8k={}), "quantization.tasks: "),
+    ],
+)
+def test_faults_of_the_quantization_section(config, change, message):
+    target = {"engine": "llama-cpp", "slots": 4, "context": 1024, "args": ["--no-mmap"]}
+    config["quantization"] = {
+        "baseline": "Q8_0",
+        "users": 4,
+        "tasks": {"mgsm": {"data": "config/tasks/mgsm-small/questions.tsv", "questions": 8}},
+        "targets": {q: {**target, "model": f"smollm2-{q.lower()}"} for q in ("Q4_1", "Q8_0")},
+    }
+    loaded = load(config).quantization
+    assert [(t.name, t.run, t.users, t.args) for t in loaded.targets.values()] == [
+        ("Q4_1", "quantization", (4,), ("--no-mmap",)),
+        ("Q8_0", "quantization", (4,), ("--no-mmap",)),
+    ]
+    assert plan.from_json(plan.canonical(plan.reported(load(config)))).quantization.baseline == "Q8_0"
+    change(config["quantization"])
+    with pytest.raises(configuration.ConfigError, match=re.escape(message)):
+        load(config)
+
+
 def test_a_level_more_leaves_the_other_measurements_their_names(config):
     before = slices(config)["np1"]
     config["settings"]["np1"]["users"] = [1, 2, 4, 16]
@@ -173,16 +205,9 @@ def schema_keys(node, path=()):
     """Dotted names of everything the schema lets a configuration say, to the depth the README documents."""
     schema = yaml.safe_load((configuration.ROOT / "config" / "schema.yaml").read_text(encoding="utf-8"))
     node = schema["$defs"]["workload"] if node.get("$ref", "").endswith("/workload") else node
-    groups = {
-        "line",
-        "cost",
-        "cpus",
-        "charts",
-        "runtime.foreign_use",
-        "models.<model>.requantize",
-        "models.<model>.about",
-    }
-    grouped = ".".join(path) in groups
+    groups = "line cost cpus charts runtime.foreign_use models.<model>.requantize models.<model>.about"
+    groups += " quantization.tasks quantization.margins quantization.targets"
+    grouped = ".".join(path) in groups.split()
     inner = node.get("properties", {})
     if isinstance(node.get("additionalProperties"), dict) and "properties" in node["additionalProperties"]:
         inner = {f"<{path[-1].rstrip('s')}>": node["additionalProperties"]}
