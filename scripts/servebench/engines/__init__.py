@@ -12,6 +12,7 @@ from servebench.engines import environment as environment
 from servebench.engines import launch, url
 from servebench.engines.base import Adapter, AskedNotGot, Launch, LaunchFailed, Server
 from servebench.engines.llama_server import LlamaServer
+from servebench.engines.simulator import Simulator
 from servebench.engines.url import Url
 from servebench.infrastructure import InfrastructureError
 from servebench.watch import gpu
@@ -21,6 +22,7 @@ __all__ = ["AskedNotGot", "InfrastructureError", "LaunchFailed", "Server", "envi
 # Adding an engine: a module with an Adapter, and its line here.
 ADAPTERS: Mapping[str, type[Adapter]] = {
     "llama-server": LlamaServer,
+    "simulator": Simulator,
     "url": Url,
 }
 
@@ -40,7 +42,8 @@ def launched(
     `AskedNotGot` when it is not what the setting asks for, `InfrastructureError` when it could not even be tried.
     """
     setting = session.setting
-    adapter = ADAPTERS[setting.engine.kind](
+    adapter_type = ADAPTERS[setting.engine.kind]
+    adapter = adapter_type(
         Launch(
             setting=setting,
             label=f"{session.experiment}/{setting.run}/{setting.name}/round{session.round}",
@@ -48,7 +51,7 @@ def launched(
             environment=environment,
             runtime=runtime,
             log_path=log_path,
-            device=None if setting.engine.kind == "url" else gpu.resolve(runtime.device),
+            device=gpu.resolve(runtime.device) if adapter_type.uses_gpu else None,
         )
     )
     opened: AbstractContextManager[Server] = (

@@ -104,6 +104,7 @@ class Adapter(ABC):
     """One kind of engine. A subclass says how it is started, when it is healthy, and what it says about itself."""
 
     health_path = "/health"
+    uses_gpu = True  # where there is one
 
     def __init__(self, launch: Launch) -> None:
         self.launch = launch

@@ -103,6 +103,7 @@ def end_all(engine: int, deadline: float, cleanup: list[str]) -> None:
     """Wait until no descendant is left; from `deadline` (monotonic seconds) on kill what still is. Then clean up."""
     while True:
         reap(engine)
+        # Zombies are among them: the guard is their reaper, and one that cannot be reaped yet still has living threads.
         left = descendants(os.getpid()) if LINUX else group(engine)
         if not left:
             if cleanup:
@@ -121,17 +122,16 @@ def send(pid: int, signum: int) -> None:
 
 
 def descendants(ancestor: int) -> list[int]:
-    """Live processes below `ancestor`, by /proc. A zombie is not a survivor."""
+    """Processes below `ancestor`, by /proc."""
     parents = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
                 # The name in parentheses may contain anything, so fields are counted from the last one.
-                state, parent = (entry / "stat").read_bytes().rpartition(b")")[2].split()[:2]
+                _, parent = (entry / "stat").read_bytes().rpartition(b")")[2].split()[:2]
             except OSError:
                 continue
-            if state != b"Z":
-                parents[int(entry.name)] = int(parent)
+            parents[int(entry.name)] = int(parent)
 
     def below(pid: int) -> bool:
         while pid in parents:

@@ -10,7 +10,6 @@ import re
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -234,7 +233,8 @@ def _device(launch: Launch) -> Iterator[TextIO]:
     """Hold the device's lock on this node; yields the file that tells the next holder what to end if we cannot."""
     node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
     device = launch.device.uuid if launch.device else "cpu"
-    directory = Path(tempfile.gettempdir()) / f"servebench-{os.getuid()}"
+    # Not under TMPDIR: batch systems give each job its own, and two jobs on one device must meet.
+    directory = Path(os.environ.get("SERVEBENCH_LOCKS") or f"/tmp/servebench-{os.getuid()}")
     with locked(directory / f"{node}-{device}.lock", waiting=log.warning) as record:
         record.seek(0)
         left = record.read()

@@ -17,6 +17,8 @@ from servebench.infrastructure import InfrastructureError
 class Url(Adapter):
     """Nothing is launched, locked or stopped; what the server does not say about itself stays unknown."""
 
+    uses_gpu = False
+
     def command(self, port: int) -> Command:
         """There is none."""
         raise InfrastructureError(f"engines.{self.setting.engine.key}: a server at a URL is not started by us")

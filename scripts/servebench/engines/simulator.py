@@ -1,0 +1,70 @@
+"""The simulator: our own process in place of an engine, for rehearsals and tests (`simulated.py`)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+import servebench
+from servebench.engines.base import Adapter, Command, Difference
+from servebench.engines.simulated import Machine
+from servebench.infrastructure import InfrastructureError
+
+SERVER = Path(__file__).with_name("simulated.py")
+OPTIONS = {field.name for field in fields(Machine)} - {"port", "model", "slots", "context"}
+GIB = 2**30
+
+
+class Simulator(Adapter):
+    """The engine's options are `Machine`'s, and `weights_gib` and `kv_bytes_per_token`, which give its memory.
+
+    The setting's own arguments mean nothing to it; a rehearsal keeps them so that they are seen in the tables.
+    """
+
+    uses_gpu = False
+
+    def command(self, port: int) -> Command:
+        """The simulator in this interpreter."""
+        options = dict(self.setting.engine.options)
+        weights_gib, per_token = options.pop("weights_gib", None), options.pop("kv_bytes_per_token", 0)
+        if unknown := set(options) - OPTIONS - {"thinking"}:
+            known = ", ".join(sorted(OPTIONS | {"weights_gib", "kv_bytes_per_token"}))
+            raise InfrastructureError(
+                f"engines.{self.setting.engine.key}.options: {', '.join(sorted(unknown))} is unknown; known: {known}"
+            )
+        if weights_gib is not None:
+            cache_bytes = per_token * self.setting.slots * (self.setting.context or 0)
+            options["memory_gib"] = weights_gib + cache_bytes / GIB
+        machine = {
+            **{name: value for name, value in options.items() if name in OPTIONS},
+            "port": port,
+            "model": self.model,
+            "slots": self.setting.slots,
+            "context": self.setting.context,
+        }
+        return Command(argv=[sys.executable, str(SERVER), json.dumps(machine)], env=dict(self.setting.env))
+
+    def inspect(self, client: httpx.Client) -> dict[str, Any]:
+        """/props."""
+        props = client.get("/props").json()
+        return {
+            "version": f"simulator of servebench {servebench.__version__}",
+            "build": None,
+            "slots": props["total_slots"],
+            "n_ctx_slot": props["n_ctx_slot"],
+            "model_alias": props["model_alias"],
+            "simulated_memory_gib": props["memory_gib"],
+        }
+
+    def compare(self, facts: Mapping[str, Any]) -> list[Difference]:
+        """Slots and context."""
+        asked = {"slots": self.setting.slots, "n_ctx_slot": self.setting.context}
+        return [
+            Difference(what=what, asked=value, got=facts[what]) for what, value in asked.items() if facts[what] != value
+        ]
