@@ -194,8 +194,8 @@ def read_clock(body: bytes) -> list[tuple[int, int, int]]:
 
 
 @contextmanager
-def running(schedule: Schedule, *, cpu: int | None = None) -> Iterator[tuple[str, int]]:
-    """A clock server in its own process (pinned to `cpu` if given): its URL and process id."""
+def running(schedule: Schedule) -> Iterator[tuple[str, int]]:
+    """A clock server in its own process: its URL and process id."""
     command = [
         sys.executable,
         "-m",
@@ -204,8 +204,6 @@ def running(schedule: Schedule, *, cpu: int | None = None) -> Iterator[tuple[str
         "--parent",
         str(os.getpid()),
     ]
-    if cpu is not None:
-        command += ["--cpu", str(cpu)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
         try:
@@ -224,14 +222,11 @@ def running(schedule: Schedule, *, cpu: int | None = None) -> Iterator[tuple[str
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("schedule", type=json.loads, help="JSON: ttft_ms, itl_ms, tokens, tokens_per_chunk, lockstep")
-    parser.add_argument("--cpu", type=int, help="run on this core only (Linux)")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--parent", type=int, help="end with this process (default: the one that started it)")
     arguments = parser.parse_args()
     follow_parent(arguments.parent, signal.SIGKILL)
     raise_nofile()
-    if arguments.cpu is not None:
-        os.sched_setaffinity(0, {arguments.cpu})
     server = ClockServer(Schedule(**arguments.schedule), arguments.port)
     print(server.port, flush=True)
     gc.freeze()

@@ -1,0 +1,130 @@
+"""Our client and the raw one, in turns, against the clock server: the table of docs/benchmarks.md.
+
+The client has one core, the server the other, both under SCHED_FIFO where that is allowed (then what else runs on the
+machine does not count). Every figure is of one run; `--repeat` runs the pairs several times and prints each.
+
+    python benchmarks/load/side_by_side.py --users 256 --itl-ms 20
+    python benchmarks/load/side_by_side.py --users 1024 --itl-ms 40 --processes 2
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+from rich.console import Console
+from rich.table import Table
+
+from servebench.load.calibrate import errors
+from servebench.load.clock_server import Schedule, running
+from servebench.load.run import run
+from servebench.load.workload import Target, Workload
+
+CLIENT_CPU, SERVER_CPU = 1, 0
+RAW = Path(__file__).parent / "raw_client.py"
+
+
+def on_one_core(pid: int, cpu: int) -> str:
+    """Bind a process (0: this one) to a core; returns how it is scheduled there."""
+    os.sched_setaffinity(pid, {cpu})
+    try:
+        os.sched_setscheduler(pid, os.SCHED_FIFO, os.sched_param(10))
+    except PermissionError:
+        return "normal scheduling"
+    return "SCHED_FIFO"
+
+
+def raw(url: str, users: int, schedule: Schedule, answers: int) -> dict:
+    command = [sys.executable, str(RAW), "--url", url, "--users", str(users), "--tokens", str(schedule.tokens)]
+    command += ["--answer-s", str(schedule.answer_s), "--answers", str(answers)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as client:
+        on_one_core(client.pid, CLIENT_CPU)
+        found = json.loads(client.communicate()[0])
+    window_s = (found["window_ns"][1] - found["window_ns"][0]) / 1e9
+    ideal = users * schedule.tokens / schedule.answer_s * window_s
+    return found | {
+        "delivered_ratio": found["window_chunks"] * schedule.tokens_per_chunk / ideal,
+        "cpu_s_per_100k_chunks": found["cpu_s"] / found["chunks"] * 1e5,
+        "cpu_ratio": found["cpu_s"] / found["wall_s"],
+        "processes": 1,
+    }
+
+
+def ours(url: str, users: int, schedule: Schedule, answers: int, processes: int) -> dict:
+    workload = Workload(
+        prompts="en-short",
+        max_tokens=schedule.tokens,
+        warmup_s=2 * schedule.answer_s,
+        window_s=answers * schedule.answer_s,
+        spread_s=schedule.answer_s,
+    )
+    memory: dict[psutil.Process, int] = {}
+
+    def sample(_: dict) -> None:
+        """About once a second; the first time, long before the window, it binds the workers to their core."""
+        if not memory:
+            for child in psutil.Process().children():
+                if "servebench.load.worker" in child.cmdline():
+                    on_one_core(child.pid, CLIENT_CPU)
+                    memory[child] = 0
+        for worker in memory:
+            memory[worker] = max(memory[worker], worker.memory_info().rss)
+
+    target = Target(url=url, model="clock")
+    measured, stamps = run(target, workload, users, processes=processes, clock=True, progress=sample)
+    assert stamps is not None
+    return errors(measured, stamps, schedule, users) | {"worker_rss_bytes": sum(memory.values())}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--users", type=int, default=256)
+    parser.add_argument("--ttft-ms", type=float, default=50.0)
+    parser.add_argument("--itl-ms", type=float, default=20.0)
+    parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--lockstep", action="store_true")
+    parser.add_argument("--answers", type=int, default=4, help="length of the window in answers")
+    parser.add_argument("--processes", type=int, default=1, help="of our client, all on the one core")
+    parser.add_argument("--repeat", type=int, default=1)
+    parser.add_argument("--out", type=Path, help="JSON file to write the figures to")
+    given = parser.parse_args()
+    schedule = Schedule(ttft_ms=given.ttft_ms, itl_ms=given.itl_ms, tokens=given.tokens, lockstep=given.lockstep)
+    found = []
+    with running(schedule) as (url, server):
+        how = on_one_core(server, SERVER_CPU)
+        for _ in range(given.repeat):
+            for name in ("raw", "servebench"):
+                busy_s = sum(psutil.Process(server).cpu_times()[:2])
+                one = (
+                    raw(url, given.users, schedule, given.answers)
+                    if name == "raw"
+                    else ours(url, given.users, schedule, given.answers, given.processes)
+                )
+                server_cpu_s = sum(psutil.Process(server).cpu_times()[:2]) - busy_s
+                found.append({"client": name, "users": given.users, "server_cpu_s": server_cpu_s, **one})
+    table = Table(title=f"{given.users} users, {given.itl_ms:g} ms a token, {given.tokens} tokens, {how}")
+    for column in ("client", "processes", "TTFT error p50/p99 ms", "arrival error p50/p99 ms", "delivered ÷ ideal"):
+        table.add_column(column)
+    for column in ("CPU s per 100k chunks", "CPU", "chunks"):
+        table.add_column(column)
+    for one in found:
+        table.add_row(
+            one["client"],
+            str(one["processes"]),
+            f"{one['ttft_error_p50_s'] * 1e3:.3f} / {one['ttft_error_p99_s'] * 1e3:.3f}",
+            f"{one['arrival_error_p50_s'] * 1e3:.3f} / {one['arrival_error_p99_s'] * 1e3:.3f}",
+            f"{one['delivered_ratio']:.4f}",
+            f"{one['cpu_s_per_100k_chunks']:.3f}",
+            f"{one['cpu_ratio']:.2f}",
+            f"{one['chunks']:,}",
+        )
+    Console(width=140).print(table)
+    if given.out:
+        given.out.write_text(json.dumps({"scheduling": how, "runs": found}, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
