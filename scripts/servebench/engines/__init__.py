@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from servebench import plan
 from servebench.engines import environment as environment
-from servebench.engines import launch, url
+from servebench.engines import devices, launch, url
 from servebench.engines.base import Adapter, AskedNotGot, Launch, LaunchFailed, Server
 from servebench.engines.llama_server import LlamaServer
 from servebench.engines.simulator import Simulator
 from servebench.engines.url import Url
 from servebench.infrastructure import InfrastructureError
-from servebench.watch import gpu
 
 __all__ = ["AskedNotGot", "InfrastructureError", "LaunchFailed", "Server", "environment", "launched"]
 

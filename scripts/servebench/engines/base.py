@@ -54,7 +54,12 @@ class Launch:
     environment: Mapping[str, Any] | None  # manifest of servebench.engines.environment
     runtime: plan.Runtime
     log_path: Path
-    device: Gpu | None  # None: the CPU
+    devices: tuple[Gpu, ...]  # (): the CPU
+
+    @property
+    def device(self) -> Gpu | None:
+        """The first device."""
+        return self.devices[0] if self.devices else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +81,7 @@ class Server:
     argv: list[str]
     env: dict[str, str]
     pid: int | None  # of its main process; None for a server we did not start
+    devices: tuple[str, ...]  # names of those it has for itself: UUIDs of GPUs, "cpu"; () for a server we did not start
     version: str | None
     build: str | None
     launched_ns: int  # CLOCK_MONOTONIC

@@ -37,6 +37,7 @@ PORT_ATTEMPTS = 3
 PORT_TAKEN = re.compile(r"couldn't bind|address already in use|bind: address", re.IGNORECASE)
 MEMORY_MARGIN_BYTES = 256 * 2**20
 MEMORY_TIMEOUT_S = 60.0
+SURVIVOR_PATIENCE_S = 15.0
 log = logging.getLogger("servebench")
 
 
@@ -273,7 +274,7 @@ def _end_survivors(left: str) -> None:
             continue
     if survivors:
         log.warning("ending what an earlier session left running: %s", ", ".join(str(p.pid) for p in survivors))
-        _, alive = psutil.wait_procs(survivors, timeout=15)
+        _, alive = psutil.wait_procs(survivors, timeout=SURVIVOR_PATIENCE_S)
         for process in alive:
             process.kill()
         psutil.wait_procs(alive, timeout=15)

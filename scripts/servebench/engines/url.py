@@ -92,6 +92,7 @@ def attached(adapter: Url) -> Iterator[Server]:
             argv=[],
             env={},
             pid=None,
+            devices=(),
             version=version,
             build=build,
             launched_ns=began_ns,

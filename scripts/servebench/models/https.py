@@ -27,7 +27,9 @@ def fetch(source: str, into: Path, progress: Callable[[str], None]) -> Path:
         except (httpx.TransportError, httpx.HTTPStatusError) as error:
             final = isinstance(error, httpx.HTTPStatusError) and error.response.status_code < 500
             if final or attempt == ATTEMPTS:
-                raise InfrastructureError(f"{source}: {error} (attempt {attempt} of {ATTEMPTS})") from error
+                raise InfrastructureError(
+                    f"{source}: {str(error).splitlines()[0]} (attempt {attempt} of {ATTEMPTS})"
+                ) from error
             progress(f"{target.name}: {error}; trying again")
             time.sleep(min(2.0**attempt, 30.0))
     return cut.rename(target)
@@ -50,7 +52,7 @@ def download(url: str, cut: Path, progress: Callable[[str], None]) -> None:
         total = have + int(response.headers.get("content-length", 0))
         told = time.monotonic()
         with cut.open("ab" if resumed else "wb") as file:
-            for block in response.iter_raw(1 << 20):
+            for block in response.iter_raw():  # as it comes: of larger blocks a cut would lose the last
                 file.write(block)
                 if time.monotonic() - told >= REPORT_EVERY_S:
                     told = time.monotonic()

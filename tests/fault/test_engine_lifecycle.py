@@ -1,0 +1,250 @@
+"""However a session ends, its engine ends too, and the next session starts clean."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from servebench import engines, plan
+from servebench.engines import launch
+
+GUARD = Path(launch.__file__).with_name("guard.py")
+# An engine that will not hear SIGTERM, with one child in a session of its own and one whose parent has gone.
+STUBBORN = """
+    import signal, subprocess, time
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    subprocess.Popen(["setsid", "sleep", "300"])
+    subprocess.run(["sh", "-c", "setsid sleep 300 & exit"])
+    print("up", flush=True)
+    time.sleep(300)
+"""
+SESSION = """
+    import signal, sys, time
+    from pathlib import Path
+    from servebench import engines, plan
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    engine = plan.Engine(key="simulated", kind="simulator", options={})
+    model = plan.Model(key="m", name="M")
+    setting = plan.Setting(
+        name="test", run="main", engine=engine, model=model, slots=2, context=512, users=(1,), workload={},
+        prompts_sha256="",
+    )
+    with engines.launched(
+        plan.Session(experiment="test", round=1, rank=0, setting=setting),
+        model_path=None, environment=None, runtime=plan.Runtime(stop_timeout_s=3), log_path=Path(sys.argv[1]),
+    ) as server:
+        print(server.pid, flush=True)
+        time.sleep(300)
+"""
+
+
+def gone(pid: int) -> bool:
+    """Whether no such process is left; a zombie that nobody reaps is not a survivor."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def wait_until(true: Callable[[], bool], timeout_s: float = 15) -> bool:
+    """Whether it became true in time."""
+    deadline = time.monotonic() + timeout_s
+    while not true():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[Callable[[str, float], tuple[subprocess.Popen[bytes], int]]]:
+    """Start Python code under a guard: (the guard, the pid of the engine)."""
+    guards: list[Any] = []
+
+    def start(code: str, stop_timeout_s: float) -> tuple[subprocess.Popen[bytes], int]:
+        options = json.dumps({"stop_timeout_s": stop_timeout_s, "cleanup": ["touch", str(tmp_path / "cleaned")]})
+        command = [sys.executable, "-I", str(GUARD), options, sys.executable, "-c", textwrap.dedent(code)]
+        with (tmp_path / "log").open("wb") as log:
+            guard = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
+        guards.append(guard)
+        assert guard.stdout
+        pid = int(guard.stdout.readline())
+        wait_until(lambda: b"up" in (tmp_path / "log").read_bytes())
+        return guard, pid
+
+    yield start
+    for guard in guards:
+        guard.kill()
+        guard.wait()
+        guard.stdin.close()
+        guard.stdout.close()
+
+
+def test_a_stubborn_engine_and_its_strayed_children_are_killed(guarded: Any, tmp_path: Path) -> None:
+    guard, pid = guarded(STUBBORN, 0.5)
+    tree = [process.pid for process in psutil.Process(guard.pid).children(recursive=True)]
+    assert len(tree) == 3 and pid in tree
+    began = time.monotonic()
+    guard.stdin.close()
+    assert guard.wait(10) == 0
+    assert 0.5 <= time.monotonic() - began < 5
+    assert all(gone(process) for process in tree)
+    assert (tmp_path / "cleaned").exists()
+
+
+def test_an_engine_that_ends_politely_is_not_killed(guarded: Any) -> None:
+    guard, pid = guarded('import time\nprint("up", flush=True)\ntime.sleep(300)', 60)
+    began = time.monotonic()
+    guard.stdin.close()
+    assert guard.wait(10) == 0
+    assert time.monotonic() - began < 5
+    assert gone(pid)
+
+
+def test_the_death_of_an_engine_is_told_by_its_status_and_its_children_end(guarded: Any) -> None:
+    guard, pid = guarded(STUBBORN, 60)
+    tree = [process.pid for process in psutil.Process(guard.pid).children(recursive=True)]
+    os.kill(pid, signal.SIGKILL)
+    assert guard.wait(10) == 128 + signal.SIGKILL
+    assert all(gone(process) for process in tree)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: elsewhere a killed guard leaves its engine")
+def test_a_killed_guard_takes_its_engine_with_it(guarded: Any) -> None:
+    guard, pid = guarded('import time\nprint("up", flush=True)\ntime.sleep(300)', 60)
+    guard.kill()
+    assert wait_until(lambda: gone(pid))
+
+
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_no_engine_outlives_its_session(signum: int, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", textwrap.dedent(SESSION), str(tmp_path / "engine.log")]
+    env = {**os.environ, "SERVEBENCH_LOCKS": str(tmp_path / "locks")}
+    session = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env)
+    assert session.stdout
+    pid = int(session.stdout.readline())
+    children = [process.pid for process in psutil.Process(session.pid).children(recursive=True)]
+    assert pid in children and len(children) == 2
+    session.send_signal(signum)
+    session.communicate(timeout=20)
+    assert wait_until(lambda: all(gone(child) for child in children))
+
+
+def simulated(**entry: Any) -> plan.Session:
+    """A session on the simulator."""
+    options = entry.pop("options", {})
+    setting = plan.Setting(
+        name="test",
+        run="main",
+        engine=plan.Engine(key="simulated", kind="simulator", options=options),
+        model=plan.Model(key="m", name="M"),
+        users=(1,),
+        workload={},
+        prompts_sha256="",
+        **{"slots": 2, "context": 512, **entry},
+    )
+    return plan.Session(experiment="test", round=1, rank=0, setting=setting)
+
+
+def start(session: plan.Session, tmp_path: Path, **runtime: Any) -> Any:
+    """`engines.launched` with little patience."""
+    return engines.launched(
+        session,
+        model_path=None,
+        environment=None,
+        runtime=plan.Runtime(**{"ready_timeout_s": 10, "stop_timeout_s": 3, **runtime}),
+        log_path=tmp_path / "engine.log",
+    )
+
+
+@pytest.fixture(autouse=True)
+def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Locks of this test's own."""
+    monkeypatch.setenv("SERVEBENCH_LOCKS", str(tmp_path / "locks"))
+
+
+def test_what_a_killed_session_left_running_is_ended_by_the_next(tmp_path: Path) -> None:
+    left = subprocess.Popen(["sleep", "300"])
+    with start(simulated(), tmp_path) as server:
+        assert server.alive()
+    (lock,) = (tmp_path / "locks").iterdir()
+    assert lock.read_text() == ""  # a clean end leaves nothing to end
+    created = psutil.Process(left.pid).create_time()
+    entry = {"processes": [[left.pid, created], [os.getpid(), created - 100]], "cleanup": []}
+    lock.write_text(json.dumps(entry))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launch, "SURVIVOR_PATIENCE_S", 0.2)
+        with start(simulated(), tmp_path):
+            assert wait_until(lambda: gone(left.pid))  # and this test, whose pid was recorded with another start, lives
+    left.wait()
+
+
+def test_an_engine_that_dies_at_its_start_gives_its_last_words(tmp_path: Path) -> None:
+    options = {"weights_gib": 20, "kv_bytes_per_token": 163_840, "device_gib": 24}
+    with pytest.raises(engines.LaunchFailed, match=r"ended with status 1 before it was ready.*out of memory") as failed:
+        with start(simulated(slots=64, context=4096, options=options), tmp_path):
+            pass
+    assert "needs 60.0 GiB of 24.0 GiB" in failed.value.log_tail
+
+
+def test_an_engine_that_is_never_ready_is_given_up(tmp_path: Path) -> None:
+    with pytest.raises(engines.LaunchFailed, match=r"was not ready after 1 s \(healthy"):
+        with start(simulated(options={"load_s": 60}), tmp_path, ready_timeout_s=1):
+            pass
+
+
+def test_fewer_slots_than_asked_stop_the_setting_with_both_values(tmp_path: Path) -> None:
+    with pytest.raises(engines.AskedNotGot, match="slots: asked 8, got 1") as failed:
+        with start(simulated(slots=8, options={"slots_served": 1}), tmp_path):
+            pass
+    assert failed.value.differences == [{"what": "slots", "asked": 8, "got": 1}]
+
+
+def test_a_dead_server_is_noticed(tmp_path: Path) -> None:
+    with start(simulated(), tmp_path) as server:
+        os.kill(server.pid, signal.SIGKILL)
+        assert wait_until(lambda: not server.alive())
+        assert server.check() == [{"what": "server", "asked": "alive", "got": "dead"}]
+
+
+def test_an_unknown_option_and_a_missing_program_are_said(tmp_path: Path) -> None:
+    with (
+        pytest.raises(
+            engines.InfrastructureError, match=r"engines\.simulated\.options: decod_tok_s is unknown; known:"
+        ),
+        start(simulated(options={"decod_tok_s": {}}), tmp_path),
+    ):
+        pass
+    engine = plan.Engine(key="llama", kind="llama-server", runtime="binary", binary="no-such-llama-server")
+    setting = plan.Setting(
+        name="test",
+        run="main",
+        engine=engine,
+        model=plan.Model(key="m", name="M"),
+        slots=1,
+        users=(1,),
+        workload={},
+        prompts_sha256="",
+    )
+    with (
+        pytest.raises(
+            engines.InfrastructureError, match=r"engines\.llama\.binary: no-such-llama-server is not a program"
+        ),
+        engines.launched(
+            plan.Session(experiment="test", round=1, rank=0, setting=setting),
+            model_path=tmp_path / "m.gguf",
+            environment=None,
+            runtime=plan.Runtime(device="cpu"),
+            log_path=tmp_path / "engine.log",
+        ),
+    ):
+        pass

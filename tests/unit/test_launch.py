@@ -1,0 +1,142 @@
+"""What an engine is given: environment, port, arguments."""
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from servebench import plan
+from servebench.engines import launch
+from servebench.engines.base import Launch
+from servebench.engines.llama_server import LlamaServer
+from servebench.infrastructure import InfrastructureError
+from servebench.watch.gpu import Gpu
+
+GPU = Gpu(uuid="GPU-0123", name="NVIDIA H200", memory_gib=140.0, driver="580.65.06", cuda="13.0", mig=False)
+
+
+def adapter(device: Gpu | None = None, **setting: Any) -> LlamaServer:
+    """An adapter as the wheel's launcher would be given."""
+    entry = {"name": "np4", "run": "main", "slots": 4, "context": 512, "users": (1,), "workload": {}, **setting}
+    engine = plan.Engine(key="llama-cpp", kind="llama-server", runtime="venv", environment="llama-cpp")
+    model = plan.Model(key="small", name="Small", quantization="Q4_K_M")
+    return LlamaServer(
+        Launch(
+            setting=plan.Setting(engine=engine, model=model, prompts_sha256="", **entry),
+            label="test",
+            model_path=Path("/m/small.gguf"),
+            environment={"python": "/e/bin/python", "packages": {"xllamacpp": "1"}},
+            runtime=plan.Runtime(),
+            log_path=Path("/nowhere/log"),
+            device=device,
+        )
+    )
+
+
+def facts(**entry: Any) -> dict[str, Any]:
+    """What a server as asked for by `adapter()` says."""
+    return {
+        "slots": 4,
+        "n_ctx_slot": 512,
+        "n_ctx_train": 8192,
+        "kv_unified": False,
+        "model_alias": "small",
+        "model_path": "/m/small.gguf",
+        "quantization": "Q4_K_M",
+        "threads": 2,
+        "offloaded_layers": None,
+        "all_layers": None,
+        **entry,
+    }
+
+
+def test_engine_variables_of_the_job_are_not_passed_on() -> None:
+    passed, dropped = launch.environment(
+        {
+            "PATH": "/bin",
+            "HOME": "/h",
+            "LLAMA_ARG_CTX_SIZE": "1",
+            "OLLAMA_HOST": "x",
+            "VLLM_LOGGING_LEVEL": "x",
+            "GGML_CUDA": "1",
+            "CUDA_VISIBLE_DEVICES": "3",
+            "OMP_NUM_THREADS": "1",
+            "HF_TOKEN": "secret",
+            "SOMETHING": "else",
+        },
+        None,
+    )
+    assert passed == {"PATH": "/bin", "HOME": "/h"}
+    assert dropped == [
+        "CUDA_VISIBLE_DEVICES",
+        "GGML_CUDA",
+        "HF_TOKEN",
+        "LLAMA_ARG_CTX_SIZE",
+        "OLLAMA_HOST",
+        "OMP_NUM_THREADS",
+        "VLLM_LOGGING_LEVEL",
+    ]
+
+
+def test_the_device_is_passed_by_its_uuid() -> None:
+    passed, dropped = launch.environment({"CUDA_VISIBLE_DEVICES": "3"}, GPU)
+    assert passed == {"CUDA_VISIBLE_DEVICES": "GPU-0123"}
+    assert dropped == ["CUDA_VISIBLE_DEVICES"]
+
+
+def test_a_taken_port_is_not_chosen() -> None:
+    with socket.socket() as taken, socket.socket() as free:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(InfrastructureError, match=rf"runtime\.ports: no port of {port} to {port} is free"):
+            launch.free_port((port, port))
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        free.close()
+        assert launch.free_port((port, port)) == port
+
+
+def test_arguments_follow_from_the_setting_and_its_own_win() -> None:
+    argv = adapter().command(8080).argv
+    assert argv[0] == "/e/bin/python" and argv[1].endswith("llama_wheel.py")
+    assert " ".join(argv[2:]) == (
+        "-m /m/small.gguf --alias small --host 127.0.0.1 --port 8080 -np 4 -c 2048 "
+        "--jinja --metrics --reasoning-budget 0"
+    )
+    on_gpu = adapter(GPU, args=("-c", "4096", "--kv-unified", "--reasoning-budget", "100")).command(8080).argv
+    assert " ".join(on_gpu[2:]).endswith("-np 4 -ngl 99 --jinja --metrics -c 4096 --kv-unified --reasoning-budget 100")
+
+
+@pytest.mark.parametrize(
+    ("setting", "got", "difference"),
+    [
+        ({}, {}, None),
+        ({}, {"slots": 1, "n_ctx_slot": 2048}, ("slots", 4, 1)),
+        ({}, {"n_ctx_slot": 256}, ("n_ctx_slot", 512, 256)),
+        ({}, {"kv_unified": True}, ("kv_unified", False, True)),
+        ({}, {"kv_unified": None}, None),  # a build that does not say
+        ({"args": ("--kv-unified",)}, {"kv_unified": True, "n_ctx_slot": 2048}, None),
+        # One shared cache of 65,536 tokens: a slot may hold what the model was made for, 40,960 for Qwen3 14B.
+        (
+            {"slots": 16, "context": 4096, "args": ("--kv-unified",)},
+            {"slots": 16, "kv_unified": True, "n_ctx_slot": 40_960, "n_ctx_train": 40_960},
+            None,
+        ),
+        ({"context": 100}, {"n_ctx_slot": 256}, None),  # rounded up by llama.cpp
+        ({"args": ("-t", "8")}, {"threads": 96}, ("threads", 8, 96)),
+        ({"args": ("-t", "8")}, {"threads": 8}, None),
+        ({}, {"model_path": "/m/other.gguf"}, ("model_path", "/m/small.gguf", "/m/other.gguf")),
+        ({}, {"quantization": "Q8_0"}, ("quantization", "Q4_K_M", "Q8_0")),
+    ],
+)
+def test_asked_and_got(setting: dict[str, Any], got: dict[str, Any], difference: tuple[str, Any, Any] | None) -> None:
+    found = [(d["what"], d["asked"], d["got"]) for d in adapter(**setting).compare(facts(**got))]
+    assert (difference in found) if difference else (found == [])
+
+
+def test_layers_left_on_the_cpu_are_noticed() -> None:
+    found = adapter(GPU).compare(facts(offloaded_layers=30, all_layers=41))
+    assert found == [{"what": "offloaded_layers", "asked": 41, "got": 30}]
+    assert adapter(GPU, args=("-ngl", "30")).compare(facts(offloaded_layers=30, all_layers=41)) == []

