@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -93,6 +95,18 @@ class Setting(Struct, frozen=True, kw_only=True):
     cpus: dict[str, int] | None = None  # CPUs of the `server` and of the `load` generator; None: whatever there is
     expect: dict[str, bool | int | float | str] = {}  # facts published of this setting (servebench.expected)
     note: str | dict[str, str] | None = None
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs of one node it needs: what its arguments say of parallelism by tensor and by pipeline, or 1."""
+        given = "\n".join(self.args)
+        return math.prod(int(found[-1]) for option in _PARALLEL if (found := option.findall(given)))
+
+
+_PARALLEL = (
+    re.compile(r"^(?:-tp|--tp|--tp-size|--tensor-parallel-size)[=\n](\d+)$", re.M),
+    re.compile(r"^(?:-pp|--pp|--pp-size|--pipeline-parallel-size)[=\n](\d+)$", re.M),
+)
 
 
 class Quantization(Struct, frozen=True, kw_only=True):

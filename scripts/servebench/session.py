@@ -90,7 +90,8 @@ class _Measuring:
                 runtime=self.context.runtime,
                 log_path=self.context.engine_log,
             ) as server:
-                with watch.Watcher(server.pid, self.context.runtime.device) as watcher:
+                log.info("%s: up on %s, device %s", self._name(), engines.devices.node(), ", ".join(server.devices) or "?")
+                with watch.Watcher(server.pid, server.watched) as watcher:
                     while missing:
                         self._measure(server, watcher, missing[0])
                         missing.pop(0)
@@ -194,6 +195,8 @@ class _Measuring:
             "session": {
                 "engine_version": server.version,
                 "engine_build": server.build,
+                "node": engines.devices.node(),
+                "devices": list(server.devices),
                 "argv": server.argv,
                 "env": server.env,
                 "cold_start_s": server.cold_start_s,

@@ -154,7 +154,7 @@ def launched(tmp_path, monkeypatch):
             environment=None,
             runtime=plan.Runtime(),
             log_path=tmp_path / "log",
-            device=None,
+            devices=(),
         )
         return engines.ADAPTERS[setting.engine.kind](launch).command(8080)
 

@@ -29,7 +29,7 @@ def adapter(device: Gpu | None = None, **setting: Any) -> LlamaServer:
             environment={"python": "/e/bin/python", "packages": {"xllamacpp": "1"}},
             runtime=plan.Runtime(),
             log_path=Path("/nowhere/log"),
-            device=device,
+            devices=(device,) if device else (),
         )
     )
 
@@ -65,7 +65,7 @@ def test_engine_variables_of_the_job_are_not_passed_on() -> None:
             "HF_TOKEN": "secret",
             "SOMETHING": "else",
         },
-        None,
+        (),
     )
     assert passed == {"PATH": "/bin", "HOME": "/h"}
     assert dropped == [
@@ -80,7 +80,7 @@ def test_engine_variables_of_the_job_are_not_passed_on() -> None:
 
 
 def test_the_device_is_passed_by_its_uuid() -> None:
-    passed, dropped = launch.environment({"CUDA_VISIBLE_DEVICES": "3"}, GPU)
+    passed, dropped = launch.environment({"CUDA_VISIBLE_DEVICES": "3"}, (GPU,))
     assert passed == {"CUDA_VISIBLE_DEVICES": "GPU-0123"}
     assert dropped == ["CUDA_VISIBLE_DEVICES"]
 

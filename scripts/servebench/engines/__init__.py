@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from servebench import plan
+from servebench.engines import devices as devices
 from servebench.engines import environment as environment
-from servebench.engines import devices, launch, url
+from servebench.engines import launch, url
 from servebench.engines.base import Adapter, AskedNotGot, Launch, LaunchFailed, Server
 from servebench.engines.llama_server import LlamaServer
 from servebench.engines.simulator import Simulator
 from servebench.engines.url import Url
 from servebench.infrastructure import InfrastructureError
 
-__all__ = ["AskedNotGot", "InfrastructureError", "LaunchFailed", "Server", "environment", "launched"]
+__all__ = ["AskedNotGot", "InfrastructureError", "LaunchFailed", "Server", "devices", "environment", "launched"]
 
 # Adding an engine: a module with an Adapter, and its line here.
 ADAPTERS: Mapping[str, type[Adapter]] = {
@@ -42,21 +43,23 @@ def launched(
     """
     setting = session.setting
     adapter_type = ADAPTERS[setting.engine.kind]
-    adapter = adapter_type(
-        Launch(
-            setting=setting,
-            label=f"{session.experiment}/{setting.run}/{setting.name}/round{session.round}",
-            model_path=model_path,
-            environment=environment,
-            runtime=runtime,
-            log_path=log_path,
-            device=gpu.resolve(runtime.device) if adapter_type.uses_gpu else None,
+    with ExitStack() as stack:
+        held = devices.Devices()
+        if not issubclass(adapter_type, Url):
+            held = stack.enter_context(devices.held(runtime.device, count=setting.gpus, uses_gpu=adapter_type.uses_gpu))
+        adapter = adapter_type(
+            Launch(
+                setting=setting,
+                label=f"{session.experiment}/{setting.run}/{setting.name}/round{session.round}",
+                model_path=model_path,
+                environment=environment,
+                runtime=runtime,
+                log_path=log_path,
+                devices=held.gpus,
+            )
         )
-    )
-    opened: AbstractContextManager[Server] = (
-        url.attached(adapter) if isinstance(adapter, Url) else launch.running(adapter)
-    )
-    with opened as server:
+        opened = url.attached(adapter) if isinstance(adapter, Url) else launch.running(adapter, held)
+        server = stack.enter_context(opened)
         if differences := server.check():
             reason = "; ".join(f"{d['what']}: asked {d['asked']}, got {d['got']}" for d in differences)
             raise AskedNotGot(reason, server.log_tail(), differences)

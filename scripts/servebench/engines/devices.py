@@ -32,9 +32,9 @@ log = logging.getLogger("servebench")
 class Devices:
     """Devices held: their names, the GPUs among them, and the files that tell their next holders what to end."""
 
-    names: tuple[str, ...]
-    gpus: tuple[Gpu, ...]
-    files: tuple[TextIO, ...]
+    names: tuple[str, ...] = ()
+    gpus: tuple[Gpu, ...] = ()
+    files: tuple[TextIO, ...] = ()
 
     def left(self) -> list[dict[str, Any]]:
         """What earlier holders remembered and did not forget: they were killed."""

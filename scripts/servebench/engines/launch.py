@@ -11,16 +11,17 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import httpx
 import psutil
 
-from servebench.engines.base import Adapter, Command, Difference, Launch, LaunchFailed, Server, ask, log_tail
-from servebench.infrastructure import InfrastructureError, locked
+from servebench.engines.base import Adapter, Command, Difference, LaunchFailed, Server, ask, log_tail
+from servebench.engines.devices import Devices
+from servebench.infrastructure import InfrastructureError
 from servebench.watch import gpu, host
 
 GUARD = Path(__file__).with_name("guard.py")
@@ -82,33 +83,35 @@ class Process:
 
 
 @contextmanager
-def running(adapter: Adapter) -> Iterator[Server]:
+def running(adapter: Adapter, devices: Devices) -> Iterator[Server]:
     """Start the adapter's server, yield it when it has given a token, and stop it, whatever happens in between.
 
     Raises `LaunchFailed` when it does not come up, `InfrastructureError` when it could not be tried.
     """
-    launch = adapter.launch
-    with _device(launch) as record:
-        baseline = _memory_used(launch.device)
-        process, server = _start(adapter, record)
-        try:
-            yield server
-        finally:
-            process.stop()
-            record.truncate(0)
-            _wait_for_memory(launch.device, baseline)
+    for entry in devices.left():
+        _end_survivors(entry)
+    devices.forget()
+    baseline = [_memory_used(device) for device in devices.gpus]
+    process, server = _start(adapter, devices)
+    try:
+        yield server
+    finally:
+        process.stop()
+        devices.forget()
+        for device, used in zip(devices.gpus, baseline, strict=True):
+            _wait_for_memory(device, used)
 
 
-def _start(adapter: Adapter, record: TextIO) -> tuple[Process, Server]:
+def _start(adapter: Adapter, devices: Devices) -> tuple[Process, Server]:
     launch = adapter.launch
-    env, dropped = environment(os.environ, launch.device)
+    env, dropped = environment(os.environ, devices.gpus)
     for attempt in range(1, PORT_ATTEMPTS + 1):
         port = free_port(launch.runtime.ports)
         command = adapter.command(port)
         size = launch.log_path.stat().st_size if launch.log_path.exists() else 0
         launched_ns = time.monotonic_ns()
         process = Process(command, {**env, **command.env}, launch.log_path, launch.runtime.stop_timeout_s)
-        _remember(record, process, command)
+        devices.remember(_survivors(process, command))
         server = Server(
             url=f"http://127.0.0.1:{port}",
             model=adapter.model,
@@ -116,6 +119,8 @@ def _start(adapter: Adapter, record: TextIO) -> tuple[Process, Server]:
             argv=command.argv,
             env={**{key: env[key] for key in env if key.startswith("CUDA")}, **command.env},
             pid=process.pid,
+            devices=devices.names,
+            watched=devices.gpus[0].uuid if devices.gpus else "cpu",
             version=None,
             build=None,
             launched_ns=launched_ns,
@@ -130,7 +135,7 @@ def _start(adapter: Adapter, record: TextIO) -> tuple[Process, Server]:
             return process, server
         except BaseException:
             process.stop()
-            record.truncate(0)
+            devices.forget()
             with launch.log_path.open("rb") as file:
                 file.seek(size)
                 said = file.read().decode(errors="replace")
@@ -184,14 +189,14 @@ def _become_ready(adapter: Adapter, process: Process, server: Server, port: int)
     server.differences = differences
 
 
-def environment(environ: Mapping[str, str], device: gpu.Gpu | None) -> tuple[dict[str, str], list[str]]:
-    """(what an engine gets of `environ`, names of engine variables left out). The device is passed by UUID."""
+def environment(environ: Mapping[str, str], devices: Sequence[gpu.Gpu]) -> tuple[dict[str, str], list[str]]:
+    """(what an engine gets of `environ`, names of engine variables left out). Devices are passed by UUID."""
     passed = {key: value for key, value in environ.items() if ALLOWED.fullmatch(key)}
     dropped = sorted(key for key in environ if key not in passed and SCRUBBED.fullmatch(key))
     if dropped:
         log.info("not passed to the engine: %s", ", ".join(dropped))
-    if device is not None:
-        passed["CUDA_VISIBLE_DEVICES"] = device.uuid
+    if devices:
+        passed["CUDA_VISIBLE_DEVICES"] = ",".join(device.uuid for device in devices)
     return passed, dropped
 
 
@@ -229,41 +234,18 @@ def _listens(connection: Any, port: int) -> bool:
     return bool(connection.status == psutil.CONN_LISTEN and connection.laddr.port == port)
 
 
-@contextmanager
-def _device(launch: Launch) -> Iterator[TextIO]:
-    """Hold the device's lock on this node; yields the file that tells the next holder what to end if we cannot."""
-    node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
-    device = launch.device.uuid if launch.device else "cpu"
-    # Not under TMPDIR: batch systems give each job its own, and two jobs on one device must meet.
-    directory = Path(os.environ.get("SERVEBENCH_LOCKS") or f"/tmp/servebench-{os.getuid()}")
-    with locked(directory / f"{node}-{device}.lock", waiting=log.warning) as record:
-        record.seek(0)
-        left = record.read()
-        if left:
-            _end_survivors(left)
-        record.truncate(0)
-        yield record
-
-
-def _remember(record: TextIO, process: Process, command: Command) -> None:
-    record.seek(0)
-    record.truncate()
-    entry = {
+def _survivors(process: Process, command: Command) -> dict[str, Any]:
+    """What is to be ended when this session is killed, and its guard too."""
+    return {
         "holder": os.getpid(),
         "processes": [[pid, psutil.Process(pid).create_time()] for pid in (process.guard_pid, process.pid)],
         "cleanup": command.cleanup,
         "command": command.argv[:2],
     }
-    record.write(json.dumps(entry))
-    record.flush()
 
 
-def _end_survivors(left: str) -> None:
+def _end_survivors(entry: Mapping[str, Any]) -> None:
     """End what a killed session left: its guard is doing so already, unless that was killed too."""
-    try:
-        entry = json.loads(left)
-    except json.JSONDecodeError:
-        return
     survivors = []
     for pid, created in entry["processes"]:
         try:
@@ -282,9 +264,7 @@ def _end_survivors(left: str) -> None:
         subprocess.run(entry["cleanup"], capture_output=True, check=False)
 
 
-def _memory_used(device: gpu.Gpu | None) -> int | None:
-    if device is None:
-        return None
+def _memory_used(device: gpu.Gpu) -> int | None:
     sampler = gpu.Sampler(device.uuid)
     try:
         return sampler.used_bytes()
@@ -292,9 +272,9 @@ def _memory_used(device: gpu.Gpu | None) -> int | None:
         sampler.close()
 
 
-def _wait_for_memory(device: gpu.Gpu | None, baseline: int | None) -> None:
+def _wait_for_memory(device: gpu.Gpu, baseline: int | None) -> None:
     """Until the device's memory is as it was before: a driver frees it late, and the next engine would get less."""
-    if device is None or baseline is None:
+    if baseline is None:
         return
     deadline = time.monotonic() + MEMORY_TIMEOUT_S
     while (used := _memory_used(device)) is not None and used > baseline + MEMORY_MARGIN_BYTES:

@@ -90,7 +90,8 @@ def _container(launch: Launch, argv: list[str], port: int, env: dict[str, str]) 
         name = f"{LABEL}-{uuid.uuid4().hex[:12]}"
         run = ["docker", "run", "--rm", "--init", "--name", name, "--label", f"{LABEL}={launch.label}"]
         run += ["--publish", f"127.0.0.1:{port}:{port}", "--shm-size", "8g"]
-        run += ["--gpus", f"device={device.uuid}"] if device else []
+        # Quoted: docker splits the option's value at commas.
+        run += ["--gpus", f'"device={",".join(d.uuid for d in launch.devices)}"'] if device else []
         run += [part for mount in models for part in ("--volume", mount)]
         run += [part for key, value in env.items() for part in ("--env", f"{key}={value}")]
         run += ["--entrypoint", entry["entrypoint"]] if entry.get("entrypoint") else []

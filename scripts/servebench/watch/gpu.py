@@ -13,6 +13,7 @@ import pynvml as nvml
 from servebench.infrastructure import InfrastructureError
 
 GIB = 2**30
+HIDING = ("", "-1", "NoDevFiles", "void", "none")  # what stands in CUDA_VISIBLE_DEVICES to say: no GPU
 # Clock limits that mean the GPU is slower than it could be; idle and applications' settings are not among them.
 THROTTLES: Mapping[str, int] = {
     "power_cap": nvml.nvmlClocksThrottleReasonSwPowerCap,
@@ -46,19 +47,39 @@ def resolve(device: str | None, environ: Mapping[str, str] = os.environ) -> Gpu 
 
     None means the CPU: there is no GPU, or `device` is "cpu". Raises `InfrastructureError` for a device there is not.
     """
+    return next(iter(usable(device, environ)), None)
+
+
+def usable(device: str | None, environ: Mapping[str, str] = os.environ) -> list[Gpu]:
+    """The GPUs to choose from: those that `device` names, else CUDA_VISIBLE_DEVICES, else all.
+
+    [] means the CPU: there is no GPU, `device` is "cpu", or CUDA_VISIBLE_DEVICES hides all. Raises
+    `InfrastructureError` for a GPU there is not.
+    """
     if device == "cpu":
-        return None
-    there = gpus()
-    wanted = device if device is not None else environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
-    if not wanted:
-        return there[0] if there else None
-    found = [gpu for gpu in there if gpu.uuid.startswith(wanted)]
-    if not found and wanted.isdigit() and int(wanted) < len(there):
-        found = [there[int(wanted)]]
-    if not found and device is not None:
+        return []
+    there, names = gpus(), named(device, environ)
+    if not names:
+        return [] if device is None and "CUDA_VISIBLE_DEVICES" in environ else there
+    if not there and device is None:
+        return []
+    return [_find(name, there, "CUDA_VISIBLE_DEVICES" if device is None else "runtime.device") for name in names]
+
+
+def named(device: str | None, environ: Mapping[str, str] = os.environ) -> list[str]:
+    """The names in `device` or CUDA_VISIBLE_DEVICES, separated by commas there; [] when there are none."""
+    names = [name.strip() for name in (device or environ.get("CUDA_VISIBLE_DEVICES", "")).split(",")]
+    return [name for name in names if name not in HIDING]
+
+
+def _find(name: str, there: list[Gpu], where: str) -> Gpu:
+    found = [gpu for gpu in there if gpu.uuid.startswith(name)]
+    if not found and name.isdigit() and int(name) < len(there):
+        found = [there[int(name)]]
+    if not found:
         known = ", ".join(gpu.uuid for gpu in there) or "none; use cpu"
-        raise InfrastructureError(f"runtime.device: {device!r} is not a GPU of this machine; GPUs are: {known}")
-    return found[0] if found else None
+        raise InfrastructureError(f"{where}: {name!r} is not a GPU of this machine; GPUs are: {known}")
+    return found[0]
 
 
 class Sampler:
