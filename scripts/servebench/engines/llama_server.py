@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import httpx
 
 from servebench.engines import llama_log, runtime
+from servebench.engines.arguments import last, unless, value
 from servebench.engines.base import Adapter, Command, Difference, sha256
 from servebench.infrastructure import InfrastructureError
 
@@ -39,15 +40,15 @@ class LlamaServer(Adapter):
         given = self.setting.args
         model = runtime.inside(self.launch, self.launch.model_path)
         argv = ["-m", model, "--alias", self.model, "--host", runtime.bind_address(self.launch), "--port", str(port)]
-        argv += _unless(given, ("-np", "--parallel"), str(self.setting.slots))
+        argv += unless(given, ("-np", "--parallel"), str(self.setting.slots))
         if self.setting.context is not None:
-            argv += _unless(given, ("-c", "--ctx-size"), str(self.setting.slots * self.setting.context))
+            argv += unless(given, ("-c", "--ctx-size"), str(self.setting.slots * self.setting.context))
         if self.launch.device is not None:
-            argv += _unless(given, ("-ngl", "--gpu-layers", "--n-gpu-layers"), "99")
-        argv += _unless(given, ("--jinja", "--no-jinja"))
-        argv += _unless(given, ("--metrics",))
+            argv += unless(given, ("-ngl", "--gpu-layers", "--n-gpu-layers"), "99")
+        argv += unless(given, ("--jinja", "--no-jinja"))
+        argv += unless(given, ("--metrics",))
         if self.thinking_off:
-            argv += _unless(given, ("--reasoning-budget", "--reasoning", "-rea"), "0")
+            argv += unless(given, ("--reasoning-budget", "--reasoning", "-rea"), "0")
         argv += given
         return runtime.command(self.launch, argv, port=port, in_venv=[str(LAUNCHER)], in_image=[])
 
@@ -75,37 +76,37 @@ class LlamaServer(Adapter):
             "model_path": props.get("model_path"),
             "model_alias": props.get("model_alias"),
             "quantization": FILE_TYPES.get(props.get("model_ftype", ""), props.get("model_ftype")),
-            "n_batch": int(_value(self.setting.args, ("-b", "--batch-size")) or 2048),
-            "n_ubatch": int(_value(self.setting.args, ("-ub", "--ubatch-size")) or 512),
+            "n_batch": int(value(self.setting.args, ("-b", "--batch-size")) or 2048),
+            "n_ubatch": int(value(self.setting.args, ("-ub", "--ubatch-size")) or 512),
             "chat_template_sha256": sha256(props.get("chat_template")),
         }
 
     def compare(self, facts: Mapping[str, Any]) -> list[Difference]:
         """Slots, context per slot, shared cache, model, quantization, threads, everything on the GPU."""
         args = self.setting.args
-        asked: dict[str, Any] = {"slots": int(_value(args, ("-np", "--parallel")) or self.setting.slots)}
-        unified = _last(args, ("-kvu", "--kv-unified"), ("-no-kvu", "--no-kv-unified"))
+        asked: dict[str, Any] = {"slots": int(value(args, ("-np", "--parallel")) or self.setting.slots)}
+        unified = last(args, ("-kvu", "--kv-unified"), ("-no-kvu", "--no-kv-unified"))
         asked["kv_unified"] = bool(unified)
         asked["model_alias"] = self.model
         asked["quantization"] = self.setting.model.quantization
-        asked["threads"] = _int(_value(args, ("-t", "--threads")))
+        asked["threads"] = _int(value(args, ("-t", "--threads")))
         if self.launch.model_path is not None:
             asked["model_path"] = runtime.inside(self.launch, self.launch.model_path)
         if self.launch.device is not None and facts["all_layers"] is not None:
-            layers = _value(args, ("-ngl", "--gpu-layers", "--n-gpu-layers")) or "all"
+            layers = value(args, ("-ngl", "--gpu-layers", "--n-gpu-layers")) or "all"
             asked["offloaded_layers"] = (
                 min(int(layers), facts["all_layers"]) if layers.isdigit() else facts["all_layers"]
             )
         found = [
-            Difference(what=what, asked=value, got=facts[what])
-            for what, value in asked.items()
-            if value is not None and facts[what] is not None and facts[what] != value
+            Difference(what=what, asked=wanted, got=facts[what])
+            for what, wanted in asked.items()
+            if wanted is not None and facts[what] is not None and facts[what] != wanted
         ]
         return found + self._context(facts, bool(unified))
 
     def _context(self, facts: Mapping[str, Any], unified: bool) -> list[Difference]:
         """A slot holds its part; with one shared cache it may hold the whole, up to what the model was made for."""
-        whole = _int(_value(self.setting.args, ("-c", "--ctx-size")))
+        whole = _int(value(self.setting.args, ("-c", "--ctx-size")))
         if whole is None and self.setting.context is not None:
             whole = self.setting.slots * self.setting.context
         if not whole:  # absent, or 0: the model's own
@@ -126,22 +127,6 @@ class LlamaServer(Adapter):
                 return [Difference(what="slots", asked="idle", got=f"still busy after {IDLE_TIMEOUT_S:g} s")]
             time.sleep(0.1)
         return super().probe(client)
-
-
-def _unless(given: Sequence[str], names: tuple[str, ...], *value: str) -> list[str]:
-    return [] if any(name in given for name in names) else [names[0], *value]
-
-
-def _value(given: Sequence[str], names: tuple[str, ...]) -> str | None:
-    """The value after the last of `names` in `given`."""
-    places = [i for i, word in enumerate(given) if word in names and i + 1 < len(given)]
-    return given[places[-1] + 1] if places else None
-
-
-def _last(given: Sequence[str], on: tuple[str, ...], off: tuple[str, ...]) -> bool | None:
-    """Which of two opposite flags comes last; None for neither."""
-    places = [word in on for word in given if word in on + off]
-    return places[-1] if places else None
 
 
 def _int(text: str | None) -> int | None:

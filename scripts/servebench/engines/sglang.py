@@ -1,0 +1,72 @@
+"""SGLang (experimental): from a virtual environment or a container."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+
+from servebench.engines import metrics, runtime
+from servebench.engines.arguments import unless, value
+from servebench.engines.base import Adapter, Command, Difference
+from servebench.infrastructure import InfrastructureError
+
+ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+
+
+class Sglang(Adapter):
+    """Slots are `--max-running-requests`, the context is `--context-length`."""
+
+    def command(self, port: int) -> Command:
+        """`python -m sglang.launch_server`; the setting's own arguments come last and win."""
+        if self.launch.model_path is None:
+            raise InfrastructureError(f"settings.{self.setting.name}.model: SGLang needs a snapshot's directory")
+        given = self.setting.args
+        argv = ["--model-path", runtime.inside(self.launch, self.launch.model_path), "--served-model-name", self.model]
+        argv += ["--host", runtime.bind_address(self.launch), "--port", str(port)]
+        argv += unless(given, ("--max-running-requests",), str(self.setting.slots))
+        if self.setting.context is not None:
+            argv += unless(given, ("--context-length",), str(self.setting.context))
+        argv += unless(given, ("--enable-metrics",))
+        argv += given
+        module = ["-m", "sglang.launch_server"]
+        return runtime.command(
+            self.launch, argv, port=port, in_venv=module, in_image=["python3", *module], env=ENVIRONMENT
+        )
+
+    @property
+    def extra(self) -> dict[str, Any]:
+        """Thinking off, by the chat template's own switch."""
+        return {"chat_template_kwargs": {"enable_thinking": False}} if self.thinking_off else {}
+
+    def inspect(self, client: httpx.Client) -> dict[str, Any]:
+        """/get_server_info, /v1/models and /metrics."""
+        info = client.get("/get_server_info").json()
+        card = client.get("/v1/models").json()["data"][0]
+        found = metrics.parse(client.get("/metrics").text)
+        return {
+            "version": info.get("version"),
+            "build": None,
+            "slots": info.get("max_running_requests"),
+            "n_ctx_slot": card.get("max_model_len") or info.get("context_length"),
+            "model_alias": card.get("id"),
+            "model_path": info.get("model_path"),
+            "kv_cache_tokens": info.get("max_total_num_tokens"),
+            "prefix_caching": None if "disable_radix_cache" not in info else not info["disable_radix_cache"],
+            "preemptions": found.total("sglang:num_retracted_reqs"),
+        }
+
+    def compare(self, facts: Mapping[str, Any]) -> list[Difference]:
+        """Slots, context, model."""
+        context = value(self.setting.args, ("--context-length",))
+        asked: dict[str, Any] = {
+            "slots": int(value(self.setting.args, ("--max-running-requests",)) or self.setting.slots),
+            "n_ctx_slot": int(context) if context else self.setting.context,
+            "model_alias": self.model,
+        }
+        return [
+            Difference(what=what, asked=wanted, got=facts[what])
+            for what, wanted in asked.items()
+            if wanted is not None and facts[what] is not None and facts[what] != wanted
+        ]

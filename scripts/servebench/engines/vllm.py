@@ -1,0 +1,120 @@
+"""vLLM: from a virtual environment (CUDA or CPU build) or a container."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+
+from servebench.engines import metrics, runtime
+from servebench.engines.arguments import unless, value
+from servebench.engines.base import Adapter, Command, Difference
+from servebench.infrastructure import InfrastructureError
+
+IDLE_TIMEOUT_S = 30.0
+# Builds differ in the device's name and in whether both stand on one line; /metrics is preferred.
+CACHE_TOKENS = re.compile(r"(?:GPU|CPU) KV cache size: ([\d,]+) tokens")
+CONCURRENCY = re.compile(r"Maximum concurrency for ([\d,]+) tokens per request: ([\d.]+)x")
+ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+
+
+class Vllm(Adapter):
+    """Slots are `--max-num-seqs`, the context is `--max-model-len`."""
+
+    def command(self, port: int) -> Command:
+        """`vllm serve`; the setting's own arguments come last and win."""
+        if self.launch.model_path is None:
+            raise InfrastructureError(f"settings.{self.setting.name}.model: vLLM needs a snapshot's directory")
+        given = self.setting.args
+        model = runtime.inside(self.launch, self.launch.model_path)
+        argv = ["--model", model] if self.setting.engine.runtime == "container" else [model]
+        argv += ["--served-model-name", self.model, "--host", runtime.bind_address(self.launch), "--port", str(port)]
+        argv += unless(given, ("--max-num-seqs",), str(self.setting.slots))
+        if self.setting.context is not None:
+            argv += unless(given, ("--max-model-len",), str(self.setting.context))
+        # What the model's files say of sampling would change the workload without a word.
+        argv += unless(given, ("--generation-config",), "vllm")
+        argv += given
+        return runtime.command(
+            self.launch,
+            argv,
+            port=port,
+            in_venv=["-m", "vllm.entrypoints.cli.main", "serve"],
+            in_image=[],
+            env=ENVIRONMENT,
+        )
+
+    @property
+    def extra(self) -> dict[str, Any]:
+        """Thinking off, by the chat template's own switch."""
+        return {"chat_template_kwargs": {"enable_thinking": False}} if self.thinking_off else {}
+
+    def inspect(self, client: httpx.Client) -> dict[str, Any]:
+        """/version, /v1/models, /metrics, and what only the log tells."""
+        found = metrics.parse(client.get("/metrics").text)
+        card = client.get("/v1/models").json()["data"][0]
+        cache = found.labels("vllm:cache_config_info")
+        log = self.log()
+        tokens = cache.get("kv_cache_size_tokens") or _first(CACHE_TOKENS, log)
+        concurrency = cache.get("kv_cache_max_concurrency") or _second(CONCURRENCY, log)
+        return {
+            "version": client.get("/version").json().get("version"),
+            "build": None,
+            "slots": int(value(self.setting.args, ("--max-num-seqs",)) or self.setting.slots),
+            "n_ctx_slot": card.get("max_model_len"),
+            "model_alias": card.get("id"),
+            "model_path": card.get("root"),
+            "kv_cache_tokens": None if tokens is None else int(tokens.replace(",", "")),
+            "kv_cache_max_concurrency": None if concurrency is None else float(concurrency),
+            "block_size": _int(cache.get("block_size")),
+            "prefix_caching": cache.get("enable_prefix_caching"),
+            "preemptions": found.total("vllm:num_preemptions_total"),
+            "prefix_cache_queries": found.total("vllm:prefix_cache_queries_total"),
+            "prefix_cache_hits": found.total("vllm:prefix_cache_hits_total"),
+            "draft_tokens": found.total("vllm:spec_decode_num_draft_tokens_total"),
+            "accepted_tokens": found.total("vllm:spec_decode_num_accepted_tokens_total"),
+            "drafts": found.total("vllm:spec_decode_num_drafts_total"),
+        }
+
+    def compare(self, facts: Mapping[str, Any]) -> list[Difference]:
+        """Context, model, and a KV cache that holds at least one whole request."""
+        asked: dict[str, Any] = {"model_alias": self.model}
+        context = value(self.setting.args, ("--max-model-len",))
+        asked["n_ctx_slot"] = int(context) if context else self.setting.context
+        if self.launch.model_path is not None:
+            asked["model_path"] = runtime.inside(self.launch, self.launch.model_path)
+        found = [
+            Difference(what=what, asked=wanted, got=facts[what])
+            for what, wanted in asked.items()
+            if wanted is not None and facts[what] is not None and facts[what] != wanted
+        ]
+        tokens, least = facts["kv_cache_tokens"], asked["n_ctx_slot"]
+        if tokens is not None and least is not None and tokens < least:
+            found.append(Difference(what="kv_cache_tokens", asked=f"at least {least}", got=tokens))
+        return found
+
+    def probe(self, client: httpx.Client) -> list[Difference]:
+        """As for all, but only once nothing runs: /health stays 200 when the engine's core is dead or frozen."""
+        deadline = time.monotonic() + IDLE_TIMEOUT_S
+        while (
+            running := metrics.parse(client.get("/metrics").text).total("vllm:num_requests_running")
+        ) and running > 0:
+            if time.monotonic() >= deadline:
+                return [Difference(what="requests running", asked=0, got=int(running))]
+            time.sleep(0.1)
+        return super().probe(client)
+
+
+def _first(pattern: re.Pattern[str], text: str) -> str | None:
+    return found[1] if (found := pattern.search(text)) else None
+
+
+def _second(pattern: re.Pattern[str], text: str) -> str | None:
+    return found[2] if (found := pattern.search(text)) else None
+
+
+def _int(text: str | None) -> int | None:
+    return int(text) if text and text.isdigit() else None
