@@ -23,7 +23,7 @@ class User(asyncio.Protocol):
         self.sent_ns: list[int] = []
         self.blocks: list[tuple[int, bytes]] = []
 
-    def connection_made(self, transport) -> None:
+    def connection_made(self, transport: asyncio.Transport) -> None:
         self.transport = transport
 
     def data_received(self, data: bytes) -> None:

@@ -37,6 +37,23 @@ def on_one_core(pid: int, cpu: int) -> str:
     return "SCHED_FIFO"
 
 
+class Bound:
+    """A progress callback that binds the workers to the client's core at its first call, long before the window, and
+    keeps the largest memory (bytes) of each."""
+
+    def __init__(self) -> None:
+        self.memory: dict[psutil.Process, int] = {}
+
+    def __call__(self, _: dict) -> None:
+        if not self.memory:
+            for child in psutil.Process().children():
+                if "servebench.load.worker" in child.cmdline():
+                    on_one_core(child.pid, CLIENT_CPU)
+                    self.memory[child] = 0
+        for worker in self.memory:
+            self.memory[worker] = max(self.memory[worker], worker.memory_info().rss)
+
+
 def raw(url: str, users: int, schedule: Schedule, answers: int) -> dict:
     command = [sys.executable, str(RAW), "--url", url, "--users", str(users), "--tokens", str(schedule.tokens)]
     command += ["--answer-s", str(schedule.answer_s), "--answers", str(answers)]
@@ -61,22 +78,11 @@ def ours(url: str, users: int, schedule: Schedule, answers: int, processes: int)
         window_s=answers * schedule.answer_s,
         spread_s=schedule.answer_s,
     )
-    memory: dict[psutil.Process, int] = {}
-
-    def sample(_: dict) -> None:
-        """About once a second; the first time, long before the window, it binds the workers to their core."""
-        if not memory:
-            for child in psutil.Process().children():
-                if "servebench.load.worker" in child.cmdline():
-                    on_one_core(child.pid, CLIENT_CPU)
-                    memory[child] = 0
-        for worker in memory:
-            memory[worker] = max(memory[worker], worker.memory_info().rss)
-
+    bound = Bound()
     target = Target(url=url, model="clock")
-    measured, stamps = run(target, workload, users, processes=processes, clock=True, progress=sample)
+    measured, stamps = run(target, workload, users, processes=processes, clock=True, progress=bound)
     assert stamps is not None
-    return errors(measured, stamps, schedule, users) | {"worker_rss_bytes": sum(memory.values())}
+    return errors(measured, stamps, schedule, users) | {"worker_rss_bytes": sum(bound.memory.values())}
 
 
 def main() -> None:

@@ -82,13 +82,14 @@ def level(
 
 
 def errors(measured: Measurement, stamps: pa.Table, schedule: Schedule, users: int) -> dict[str, Any]:
-    """The figures of one level, of everything that arrived from the window's start on; `stamps` as
+    """The figures of one level: arrivals in the window, TTFT of the requests sent in it; `stamps` as
     worker.CLOCK_SCHEMA. None where there was nothing to measure."""
     requests, meta = measured.requests, measured.meta
     start_ns, end_ns = meta["window_start_ns"], meta["window_end_ns"]
     clock = {name: stamps[name].to_numpy() for name in stamps.schema.names}
-    arrival_s = (clock["arrival_ns"] - clock["sent_ns"])[clock["arrival_ns"] >= start_ns] / 1e9
-    lateness_s = (clock["sent_ns"] - clock["due_ns"])[clock["arrival_ns"] >= start_ns] / 1e9
+    inside = (clock["arrival_ns"] >= start_ns) & (clock["arrival_ns"] < end_ns)
+    arrival_s = (clock["arrival_ns"] - clock["sent_ns"])[inside] / 1e9
+    lateness_s = (clock["sent_ns"] - clock["due_ns"])[inside] / 1e9
     _, first = np.unique(clock["request_id"], return_index=True)
     truth_ns = dict(zip(clock["request_id"][first], (clock["sent_ns"] - clock["received_ns"])[first], strict=True))
     ttft_s = [

@@ -34,7 +34,7 @@ _SHOWN = (
     ("prompt_tokens_p50", "prompt tokens (median)", "{:.0f}"),
     ("cached_tokens_mean", "of them cached (mean)", "{:.0f}"),
     ("output_tokens_mean", "output tokens (mean)", "{:.1f}"),
-    ("people", "people these streams stand for", "{:.0f}"),
+    ("in_flight_mean", "streams at once (mean)", "{:.1f}"),
     ("backlog_end", "backlog at the end", "{}"),
     ("meets_line", "the line is met", "{}"),
     ("line_confidence", "confidence in the line's p95", "{:.1%}"),
