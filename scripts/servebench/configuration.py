@@ -18,12 +18,20 @@ import yaml
 
 from servebench.faults import Fault
 from servebench.figures import Line
-from servebench.plan import Engine, Model, Plan, Quantization, Runtime, Setting
+from servebench.plan import Engine, Evaluations, Model, Plan, Runtime, Setting
+from servebench.tasks import TASKS, sets
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMON = ("args", "env", "request", "expect")  # keys of an engine that all its settings get
 PINNED = re.compile(r"^hf://.*@[0-9a-f]{40}$|^ollama://.*@sha256:[0-9a-f]{64}$")
 KINDS = ("llama-server", "ollama", "vllm", "sglang", "url", "simulator")
+# The measures that are compared (servebench.tasks.scores), and the task each belongs to.
+MEASURED_BY = {
+    "jcommonsenseqa": "jcommonsenseqa",
+    "mgsm": "mgsm",
+    "proof_fixed": "proofreading",
+    "proof_rewritten": "proofreading",
+}
 WORKLOAD_DEFAULTS: Mapping[str, Any] = {
     "mode": "closed",
     "temperature": 0,
@@ -89,7 +97,7 @@ def load(config: Mapping[str, Any], files: Sequence[str | Path]) -> Plan:
         engines=engines,
         settings=ordered,
         runs=runs,
-        quantization=_quantization(config, engines, models) if "quantization" in config else None,
+        evaluations=_evaluations(config, engines, models) if "evaluations" in config else None,
         charts=dict(config.get("charts", {})),
         runtime=msgspec.convert(config.get("runtime", {}), Runtime),
     )
@@ -116,15 +124,40 @@ def _setting(
     )
 
 
-def _quantization(
-    config: Mapping[str, Any], engines: Mapping[str, Engine], models: Mapping[str, Model]
-) -> Quantization:
-    section = config["quantization"]
-    common = {"run": "quantization", "users": [section["users"]]}
+def _evaluations(config: Mapping[str, Any], engines: Mapping[str, Engine], models: Mapping[str, Model]) -> Evaluations:
+    section = config["evaluations"]
+    common = {"run": "evaluations", "users": [section["concurrency"]]}
     targets = {
         name: _setting(config, name, {**entry, **common}, engines, models) for name, entry in section["targets"].items()
     }
-    return msgspec.convert({**section, "targets": targets}, Quantization)
+    tasks = {name: _task_set(name, entry) for name, entry in section["tasks"].items()}
+    under_load = section.get("under_load")
+    if under_load:
+        workload = {**WORKLOAD_DEFAULTS, **config["workload"]}
+        under_load = {
+            "targets": [section["baseline"]],
+            **under_load,
+            "questions": min(under_load["questions"], tasks[under_load["task"]]["questions"]),
+            "workload": _without(workload, ("processes",)),
+            "prompts_sha256": prompts_digest(workload["prompts"]),
+        }
+    return msgspec.convert({**section, "targets": targets, "tasks": tasks, "under_load": under_load}, Evaluations)
+
+
+def _task_set(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
+    task, chosen = TASKS[name], entry.get("set", sets.FULL)
+    path = sets.local(task, chosen, ROOT)
+    if path is not None:
+        there, sha256 = len(task.load(path)), hashlib.sha256(path.read_bytes()).hexdigest()
+    else:
+        assert task.source  # published
+        there, sha256 = task.source.questions, task.source.sha256
+    return {
+        "set": chosen,
+        "sha256": sha256,
+        "questions": min(there, entry.get("limit", there)),
+        "max_tokens": entry.get("max_tokens", task.max_tokens),
+    }
 
 
 def read(files: Sequence[str | Path]) -> Plan:
@@ -278,7 +311,7 @@ def cross_faults(config: Mapping[str, Any], origin: Origin) -> Iterator[str]:
         yield from _model_faults(["models", key], model, models, origin)
     for name, setting in config["settings"].items():
         yield from _setting_faults(["settings", name], setting, engines, models, runs, origin)
-    yield from _quantization_faults(config.get("quantization"), engines, models, origin)
+    yield from _evaluations_faults(config.get("evaluations"), engines, models, origin)
     for run, entry in runs.items():
         control = (entry or {}).get("control")
         own = [n for n, s in config["settings"].items() if s.get("run", next(iter(runs))) == run]
@@ -308,21 +341,49 @@ def _setting_faults(
         yield origin.fault(path, "lacks context (tokens a request may use); add it")
 
 
-def _quantization_faults(
+def _evaluations_faults(
     section: Mapping[str, Any] | None, engines: Mapping[str, Any], models: Mapping[str, Any], origin: Origin
 ) -> Iterator[str]:
     if section is None:
         return
-    targets = section["targets"]
-    if section["baseline"] not in targets:
-        path = ["quantization", "baseline"]
-        yield origin.fault(path, f"{section['baseline']!r} is not a target; targets are: {', '.join(targets)}")
+    tasks, targets = section["tasks"], section["targets"]
+    named = [("baseline",), ("under_load", "task"), *(("under_load", "targets", n) for n in range(len(targets)))]
+    for path in named:
+        known = tasks if path[-1] == "task" else targets
+        name = _at(section, path)
+        if name is not None and name not in known:
+            what = "task" if known is tasks else "target"
+            yield origin.fault(["evaluations", *path], f"{name!r} is not a {what}; {what}s are: {', '.join(known)}")
     for name, target in targets.items():
-        yield from _setting_faults(["quantization", "targets", name], target, engines, models, {}, origin)
-    for name, task in section["tasks"].items():
-        if "data" in task and not (ROOT / task["data"]).is_file():
-            path = ["quantization", "tasks", name, "data"]
-            yield origin.fault(path, f"{task['data']!r} is not a file; leave it out for the full set")
+        place: list[str | int] = ["evaluations", "targets", name]
+        yield from _setting_faults(place, target, engines, models, {}, origin)
+        longest = max(task.get("max_tokens", TASKS[key].max_tokens) for key, task in tasks.items())
+        if target.get("context", longest + 1) <= longest:
+            room = f"{target['context']} leaves no room for a question: replies may have {longest} tokens (max_tokens)"
+            yield origin.fault([*place, "context"], f"{room}; give more")
+    for name, task in tasks.items():
+        try:
+            path_ = sets.local(TASKS[name], task.get("set", sets.FULL), ROOT)
+            there = len(TASKS[name].load(path_)) if path_ else None
+        except Fault as error:
+            yield origin.fault(["evaluations", "tasks", name, "set"], str(error))
+            continue
+        if there is not None and task.get("limit", there) > there:
+            path = ("evaluations", "tasks", name, "limit")
+            yield origin.fault(path, f"{task['limit']} is more than the {there} questions there are; leave it out")
+    for measure in section.get("margins", {}):
+        if MEASURED_BY[measure] not in tasks:
+            yield origin.fault(["evaluations", "margins", measure], f"needs the task {MEASURED_BY[measure]}; add it")
+
+
+def _at(value: Any, path: Sequence[str | int]) -> Any:
+    """What stands at a path of keys; None where nothing does."""
+    for part in path:
+        try:
+            value = value[part]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return value
 
 
 def _engine_faults(path: list[str | int], engine: Mapping[str, Any], origin: Origin) -> Iterator[str]:

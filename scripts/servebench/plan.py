@@ -17,6 +17,7 @@ import msgspec
 
 from servebench.figures import Line
 from servebench.load import PROTOCOL
+from servebench.tasks import PROMPTS
 
 
 class Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -109,18 +110,45 @@ _PARALLEL = (
 )
 
 
-class Quantization(Struct, frozen=True, kw_only=True):
-    """Which files answer how well: every target is asked everything twice, `users` questions at a time.
+class TaskSet(Struct, frozen=True, kw_only=True):
+    """What is asked of one task: the first `questions` of the file whose bytes have this SHA-256."""
 
-    `tasks`: by name, `data` (a file; the task's full set unless said) and `questions` (at most so many). A target is a
-    setting of the run "quantization" without a workload.
+    set: str  # full, small, or a file
+    sha256: str
+    questions: int
+    max_tokens: int  # of a reply
+
+
+class UnderLoad(Struct, frozen=True, kw_only=True):
+    """Questions asked one at a time, first of an idle server, then while `users` run the workload."""
+
+    users: int
+    task: str
+    questions: int
+    targets: tuple[str, ...]
+    workload: dict[str, Any]
+    prompts_sha256: str
+
+
+class Evaluations(Struct, frozen=True, kw_only=True):
+    """How well each target answers: everything is asked `repeats` times, `concurrency` questions at once.
+
+    A target is a setting of the run "evaluations" without a workload. `margins`: points, by measure.
     """
 
     baseline: str
-    users: int
-    tasks: dict[str, dict[str, Any]]
+    concurrency: int
+    repeats: int = 2
+    seed: int = 0
+    tasks: dict[str, TaskSet]
     targets: dict[str, Setting]
     margins: dict[str, float] = {}
+    under_load: UnderLoad | None = None
+
+    @property
+    def answers(self) -> int:
+        """Replies each target gives to the tasks."""
+        return self.repeats * sum(task.questions for task in self.tasks.values())
 
 
 class Runtime(Struct, frozen=True, kw_only=True):
@@ -160,7 +188,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     engines: dict[str, Engine]
     settings: dict[str, Setting]
     runs: dict[str, dict[str, Any]]
-    quantization: Quantization | None = None
+    evaluations: Evaluations | None = None
     charts: dict[str, Any] = {}
     runtime: Runtime = Runtime()
 
@@ -200,7 +228,7 @@ def reported(plan: Plan) -> dict[str, Any]:
     """What tables and page need of the plan: no runtime, no chart style, and no addresses of pinned models."""
     content: dict[str, Any] = msgspec.to_builtins(plan)
     del content["runtime"], content["charts"]
-    settings = [*content["settings"].values(), *((content["quantization"] or {}).get("targets") or {}).values()]
+    settings = [*content["settings"].values(), *((content["evaluations"] or {}).get("targets") or {}).values()]
     for model in [*content["models"].values(), *(setting["model"] for setting in settings)]:
         if model["sha256"]:
             del model["source"]
@@ -218,8 +246,13 @@ def session_slice(plan: Plan, setting: Setting) -> str:
     Two slices are equal exactly when their sessions would measure the same thing. Absent on purpose: fetch
     locations, all of the runtime, notes, expected facts, the line, and what is not set.
     """
+    return canonical({"experiment": plan.experiment, "protocol": PROTOCOL, "setting": _determining(plan, setting)})
+
+
+def _determining(plan: Plan, setting: Setting) -> dict[str, Any]:
+    """What of a setting determines its measurements."""
     free = ("note", "expect")
-    entry = {k: v for k, v in msgspec.to_builtins(setting).items() if v is not None and k not in free}
+    entry: dict[str, Any] = {k: v for k, v in msgspec.to_builtins(setting).items() if v is not None and k not in free}
     entry["model"] = {
         "key": setting.model.key,
         "name": setting.model.name,
@@ -228,7 +261,7 @@ def session_slice(plan: Plan, setting: Setting) -> str:
     }
     # A path or a URL says where an engine is, not which engine it is; for a URL it is all there is.
     entry["engine"] = {k: v for k, v in entry["engine"].items() if k != "binary"}
-    return canonical({"experiment": plan.experiment, "protocol": PROTOCOL, "setting": entry})
+    return entry
 
 
 def session_from_slice(slice_: str, round_: int, rank: int) -> Session:
@@ -239,6 +272,41 @@ def session_from_slice(slice_: str, round_: int, rank: int) -> Session:
     content["setting"]["model"] = {**model, "sha256": identity.get("sha256")}
     setting = msgspec.convert(content["setting"], Setting)
     return Session(experiment=content["experiment"], round=round_, rank=rank, setting=setting)
+
+
+def target_slice(plan: Plan, name: str) -> str:
+    """The parameter Snakemake tracks for a target's evaluation: everything that determines what is asked of it.
+
+    Absent on purpose, beside what a session's slice leaves out: baseline and margins, which only tables need.
+    """
+    asked = plan.evaluations
+    assert asked
+    under_load = asked.under_load if asked.under_load and name in asked.under_load.targets else None
+    content = {
+        "experiment": plan.experiment,
+        "prompts": PROMPTS,
+        "setting": _determining(plan, asked.targets[name]),
+        "repeats": asked.repeats,
+        "seed": asked.seed,
+        "tasks": asked.tasks,
+        "under_load": under_load and {k: v for k, v in msgspec.to_builtins(under_load).items() if k != "targets"},
+    }
+    return canonical(content)
+
+
+def answers_digest(slice_: str, task: str, condition: str | None = None) -> str:
+    """Name of a target's replies to one task in the store: what determines them, without how many are asked.
+
+    `condition`: "alone" or "loaded" for those of `under_load`.
+    """
+    content = json.loads(slice_)
+    del content["repeats"], content["tasks"][task]["questions"]
+    content["tasks"] = {task: content["tasks"][task]}
+    under_load = content.pop("under_load")
+    if condition:
+        del under_load["questions"], under_load["task"]
+        content["condition"] = under_load if condition == "loaded" else condition
+    return digest(content)
 
 
 def measurement_digest(slice_: str, users: int, round_: int) -> str:

@@ -75,9 +75,10 @@ def to_measure(plan: Plan, results: Path) -> Iterator[str]:
             f"{run}: {plan.rounds * len(settings)} sessions, {plan.rounds * levels} measurements"
             f" ({len(settings)} settings, {levels} measurements a round, {plan.rounds} rounds)"
         )
-    if plan.quantization:
-        asked = plan.quantization
-        yield f"quantization: {len(asked.targets)} targets, each asked {', '.join(asked.tasks)} twice"
+    if asked := plan.evaluations:
+        sizes = ", ".join(f"{name} ({task.questions} questions)" for name, task in asked.tasks.items())
+        often = "twice" if asked.repeats > 1 else "once"
+        yield f"evaluations: {len(asked.targets)} targets, each asked {sizes} {often}, {asked.concurrency} at once"
     yield estimate.announcement(plan, results).removeprefix("servebench: ")
 
 

@@ -53,7 +53,7 @@ def downloads(plan: Plan, results: Path, cache_root: Path) -> list[Download]:
 
 
 def _launched(plan: Plan) -> list[Setting]:
-    targets = plan.quantization.targets.values() if plan.quantization else ()
+    targets = plan.evaluations.targets.values() if plan.evaluations else ()
     return [setting for setting in (*plan.settings.values(), *targets) if setting.engine.kind in LAUNCHED]
 
 

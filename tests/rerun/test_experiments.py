@@ -190,14 +190,18 @@ def flags(words):
     return found
 
 
-def test_the_quantization_targets_are_the_published_ones():
-    asked = load("h200").quantization
+def test_the_evaluated_targets_are_the_published_ones_and_a_bridge_of_ours():
+    asked = load("h200").evaluations
     published = [row["target"] for row in read_reference(CONFIG / "references" / "h200-quantization.csv")]
-    assert list(asked.targets) == published
-    assert {name: t.model.quantization for name, t in asked.targets.items()} == {name: name for name in published}
-    assert {t.model.source.split("/")[3] for t in asked.targets.values()} == {"Qwen3-14B-GGUF", "Qwen3-14B"}
-    assert (asked.baseline, list(asked.tasks)) == ("Q8_0", ["jcommonsenseqa", "mgsm", "proofreading"])
+    assert list(asked.targets) == [*published, "BF16-GGUF"]
+    assert {name: asked.targets[name].model.quantization for name in published} == {name: name for name in published}
+    sources = {asked.targets[name].model.source.split("/")[3] for name in published}
+    assert sources == {"Qwen3-14B-GGUF", "Qwen3-14B"}
+    assert (asked.baseline, asked.repeats, list(asked.tasks)) == ("Q8_0", 2, ["jcommonsenseqa", "mgsm", "proofreading"])
+    assert [task.questions for task in asked.tasks.values()] == [1119, 250, 300]
     assert asked.targets["Q4_K_M"].model.key != load("h200").settings["llama-np16"].model.key
+    bridge = asked.targets["BF16-GGUF"]
+    assert (bridge.engine.kind, bridge.model.quantization) == ("llama-server", "BF16")
 
 
 def test_thinking_is_off_three_ways():

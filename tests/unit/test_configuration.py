@@ -137,36 +137,110 @@ def test_null_in_an_overlay_takes_a_key_out(config, tmp_path):
     assert loaded.title == "quickstart"
 
 
+@pytest.fixture
+def evaluated(config):
+    target = {"engine": "llama-cpp", "slots": 4, "context": 1024, "args": ["--no-mmap"]}
+    config["evaluations"] = {
+        "baseline": "Q8_0",
+        "concurrency": 4,
+        "tasks": {"mgsm": {"set": "small", "limit": 8, "max_tokens": 48}, "proofreading": {}},
+        "margins": {"mgsm": 5},
+        "under_load": {"users": 2, "task": "mgsm", "questions": 20},
+        "targets": {q: {**target, "model": f"smollm2-{q.lower()}"} for q in ("Q4_1", "Q8_0")},
+    }
+    return config
+
+
+def test_evaluations_as_they_are_run(evaluated):
+    asked = load(evaluated).evaluations
+    assert [(t.name, t.run, t.users, t.args) for t in asked.targets.values()] == [
+        ("Q4_1", "evaluations", (4,), ("--no-mmap",)),
+        ("Q8_0", "evaluations", (4,), ("--no-mmap",)),
+    ]
+    sizes = {name: (task.set, task.questions, task.max_tokens) for name, task in asked.tasks.items()}
+    assert sizes == {"mgsm": ("small", 8, 48), "proofreading": ("full", 300, 256)}
+    assert (asked.under_load.targets, asked.under_load.questions) == (("Q8_0",), 8)  # no more than are asked
+    assert (asked.repeats, asked.answers) == (2, 616)
+    assert plan.from_json(plan.canonical(plan.reported(load(evaluated)))).evaluations.baseline == "Q8_0"
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda q: q.update(baseline="Q2_K"), "quantization.baseline: 'Q2_K' is not a target; targets are: Q4_1, Q8_0"),
-        (
-            lambda q: q["targets"]["Q4_1"].update(model="x"),
-            "quantization.targets.Q4_1.model: 'x' is not defined; models",
-        ),
-        (lambda q: q["targets"]["Q4_1"].pop("context"), "quantization.targets.Q4_1: lacks context"),
-        (lambda q: q["tasks"].update(mgsm={"data": "no.tsv"}), "quantization.tasks.mgsm.data: 'no.tsv' is not a file"),
-        (lambda q: q["tasks"].update(gsm8k={}), "quantization.tasks: "),
+        (lambda e: e.update(baseline="Q2_K"), "baseline: 'Q2_K' is not a target; targets are: Q4_1, Q8_0"),
+        (lambda e: e["targets"]["Q4_1"].update(model="x"), "targets.Q4_1.model: 'x' is not defined; models are: smoll"),
+        (lambda e: e["targets"]["Q4_1"].pop("context"), "targets.Q4_1: lacks context"),
+        (lambda e: e["targets"]["Q4_1"].update(context=256), "targets.Q4_1.context: 256 leaves no room for a question"),
+        (lambda e: e["targets"].pop("Q4_1"), "targets: "),
+        (lambda e: e["tasks"].update(mgsm={"set": "no.tsv"}), "tasks.mgsm.set: 'no.tsv' is not a file; give one, 'sma"),
+        (lambda e: e["tasks"].update(mgsm={"set": "config/config.yaml"}), "tasks.mgsm.set: "),
+        (lambda e: e["tasks"]["proofreading"].update(set="small"), "tasks.proofreading.set: 'small': proofreading has"),
+        (lambda e: e["tasks"]["mgsm"].update(limit=41), "tasks.mgsm.limit: 41 is more than the 40 questions there are"),
+        (lambda e: e["tasks"]["mgsm"].update(limit=0), "tasks.mgsm.limit: 0 is smaller than 1"),
+        (lambda e: e["tasks"].update(gsm8k={}), "tasks: "),
+        (lambda e: e["margins"].update(jcommonsenseqa=2), "margins.jcommonsenseqa: needs the task jcommonsenseqa; add"),
+        (lambda e: e["margins"].update(accuracy=2), "margins: "),
+        (lambda e: e["under_load"].update(task="jcommonsenseqa"), "under_load.task: 'jcommonsenseqa' is not a task; t"),
+        (lambda e: e["under_load"].update(targets=["Q8_0", "x"]), "under_load.targets.1: 'x' is not a target"),
+        (lambda e: e["under_load"].pop("users"), "under_load: lacks users; add it"),
+        (lambda e: e.update(repeats=3), "repeats: 3 is greater than 2"),
+        (lambda e: e.update(concurrency=0), "concurrency: 0 is smaller than 1; use a positive integer"),
+    ],
+)  # fmt: skip
+def test_faults_of_the_evaluations(evaluated, change, message):
+    load(evaluated)
+    change(evaluated["evaluations"])
+    with pytest.raises(configuration.ConfigError, match=re.escape(f"config/config.yaml: evaluations.{message}")):
+        load(evaluated)
+
+
+def target_slices(config):
+    loaded = load(config)
+    return {name: plan.target_slice(loaded, name) for name in loaded.evaluations.targets}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda e: e.update(baseline="Q4_1", margins={}),
+        lambda e: e["targets"]["Q4_1"].update(note="said on the page"),
     ],
 )
-def test_faults_of_the_quantization_section(config, change, message):
-    target = {"engine": "llama-cpp", "slots": 4, "context": 1024, "args": ["--no-mmap"]}
-    config["quantization"] = {
-        "baseline": "Q8_0",
-        "users": 4,
-        "tasks": {"mgsm": {"data": "config/tasks/mgsm-small/questions.tsv", "questions": 8}},
-        "targets": {q: {**target, "model": f"smollm2-{q.lower()}"} for q in ("Q4_1", "Q8_0")},
-    }
-    loaded = load(config).quantization
-    assert [(t.name, t.run, t.users, t.args) for t in loaded.targets.values()] == [
-        ("Q4_1", "quantization", (4,), ("--no-mmap",)),
-        ("Q8_0", "quantization", (4,), ("--no-mmap",)),
-    ]
-    assert plan.from_json(plan.canonical(plan.reported(load(config)))).quantization.baseline == "Q8_0"
-    change(config["quantization"])
-    with pytest.raises(configuration.ConfigError, match=re.escape(message)):
-        load(config)
+def test_what_does_not_determine_replies_is_not_in_a_target_s_slice(evaluated, change):
+    evaluated["evaluations"]["under_load"]["targets"] = ["Q8_0"]
+    before = target_slices(evaluated)
+    change(evaluated["evaluations"])
+    assert target_slices(evaluated) == before
+
+
+def test_more_questions_keep_their_file_and_other_replies_get_another(evaluated):
+    def files():
+        return {
+            (name, task): plan.answers_digest(slice_, task)
+            for name, slice_ in target_slices(evaluated).items()
+            for task in evaluated["evaluations"]["tasks"]
+        }
+
+    before, slices_ = files(), target_slices(evaluated)
+    evaluated["evaluations"]["tasks"]["mgsm"]["limit"] = 9
+    evaluated["evaluations"]["repeats"] = 1
+    assert target_slices(evaluated).keys() == slices_.keys()
+    assert not set(target_slices(evaluated).values()) & set(slices_.values())
+    assert files() == before
+    evaluated["evaluations"]["tasks"]["mgsm"]["max_tokens"] = 49
+    assert {key for key, name in files().items() if name != before[key]} == {("Q4_1", "mgsm"), ("Q8_0", "mgsm")}
+    evaluated["evaluations"]["targets"]["Q4_1"]["args"] = []
+    assert {key for key, name in files().items() if name == before[key]} == {("Q8_0", "proofreading")}
+
+
+def test_questions_under_load_have_files_of_their_own(evaluated):
+    slice_ = target_slices(evaluated)["Q8_0"]
+    names = [plan.answers_digest(slice_, "mgsm", condition) for condition in (None, "alone", "loaded")]
+    assert len(set(names)) == 3
+    evaluated["evaluations"]["under_load"]["users"] = 3
+    slice_ = target_slices(evaluated)["Q8_0"]
+    again = [plan.answers_digest(slice_, "mgsm", condition) for condition in (None, "alone", "loaded")]
+    assert [a == b for a, b in zip(names, again, strict=True)] == [True, True, False]
 
 
 def test_a_level_more_leaves_the_other_measurements_their_names(config):
@@ -206,7 +280,7 @@ def schema_keys(node, path=()):
     schema = yaml.safe_load((configuration.ROOT / "config" / "schema.yaml").read_text(encoding="utf-8"))
     node = schema["$defs"]["workload"] if node.get("$ref", "").endswith("/workload") else node
     groups = "line cost cpus charts runtime.foreign_use models.<model>.requantize models.<model>.about"
-    groups += " quantization.tasks quantization.margins quantization.targets"
+    groups += " evaluations.tasks evaluations.margins evaluations.targets"
     grouped = ".".join(path) in groups.split()
     inner = node.get("properties", {})
     if isinstance(node.get("additionalProperties"), dict) and "properties" in node["additionalProperties"]:

@@ -73,6 +73,7 @@ class Source:
 
     url: str
     sha256: str
+    questions: int
     licence: str
 
 
