@@ -22,6 +22,9 @@ include: "rules/report.smk"
 localrules:
     all,
     plan,
+    fetch,
+    fetch_model,
+    engine_environment,
     tables,
     chart,
     report,

@@ -112,6 +112,27 @@ def model_manifest(setting):
     )
 
 
+def fetched_files():
+    """The manifests of everything that comes over the network: models and engine environments."""
+    evaluated = PLAN.evaluations.targets.values() if PLAN.evaluations else ()
+    settings = (*PLAN.settings.values(), *evaluated)
+    return sorted(
+        {file for s in settings for file in (*model_manifest(s), *engine_manifest(s))}
+    )
+
+
+def session_minutes(setting):
+    """A session's time limit; what does not fit into the longest job is measured by the next one."""
+    return min(
+        estimate.session_minutes(setting), PLAN.runtime.job_minutes or float("inf")
+    )
+
+
+def session_cpus(setting):
+    """CPUs for a batch system to give to a session, where the experiment says how many; else its profile says so."""
+    return {"cpus_per_task": sum(setting.cpus.values())} if setting.cpus else {}
+
+
 def session_priority(rank):
     """All of round 1 in the experiment's order, then all of round 2; rounds never wait for each other's files."""
 

@@ -18,8 +18,10 @@ for rank, setting in enumerate(PLAN.settings.values()):
             engine=f"{RESULTS}/logs/sessions/{setting.run}/{setting.name}/round{{round}}.engine.log",
         priority: session_priority(rank)
         resources:
-            gpu=1,
-            runtime=estimate.session_minutes(setting),
+            gpu=setting.gpus,
+            nodes=1,
+            runtime=session_minutes(setting),
+            **session_cpus(setting),
         params:
             results=experiment_folder,
             slice=planning.session_slice(PLAN, setting),

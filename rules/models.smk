@@ -1,6 +1,11 @@
 """Model files, checked by sha256. The weights stay in the cache; the manifest is what other rules depend on."""
 
 
+rule fetch:
+    input:
+        fetched_files(),
+
+
 rule fetch_model:
     input:
         requantize_source,

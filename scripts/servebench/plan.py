@@ -158,6 +158,8 @@ class Runtime(Struct, frozen=True, kw_only=True):
     stop_timeout_s: float = 30.0
     ports: tuple[int, int] = (20000, 29999)
     cache: str | None = None
+    scratch: str | None = None  # a folder on each node's own disk, where models are copied before they are loaded
+    job_minutes: int | None = None  # the longest job a batch system takes
     device: str | None = None
     mirror: str | None = None
     beyond_calibration: str = "refuse"  # or "mark"

@@ -90,7 +90,7 @@ class _Measuring:
                 runtime=self.context.runtime,
                 log_path=self.context.engine_log,
             ) as server:
-                log.info("%s: up on %s, device %s", self._name(), engines.devices.node(), ", ".join(server.devices) or "?")
+                log.info("%s: up on %s (%s)", self._name(), engines.devices.node(), ", ".join(server.devices))
                 with watch.Watcher(server.pid, server.watched) as watcher:
                     while missing:
                         self._measure(server, watcher, missing[0])
@@ -225,9 +225,16 @@ class _Measuring:
         manifest = self._manifest("models", self.setting.model.key)
         if manifest is None:
             raise engines.InfrastructureError(f"settings.{self.setting.name}.model: has no manifest under results")
-        key, mirror = self.setting.model.key, self.context.runtime.mirror
-        known = self.context.models
-        path = models.ensure(manifest, known[key], known, cache_root=self.cache, mirror=mirror, progress=log.info)
+        runtime, known = self.context.runtime, self.context.models
+        path = models.ensure(
+            manifest,
+            known[self.setting.model.key],
+            known,
+            cache_root=self.cache,
+            mirror=runtime.mirror,
+            node_local=models.scratch.root(runtime.scratch),
+            progress=log.info,
+        )
         return path, manifest
 
     def _manifest(self, kind: str, key: str | None) -> dict[str, Any] | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from servebench.infrastructure import InfrastructureError, locked
-from servebench.models import facts, file, hf, https, mirrors, ollama, pypi, requantize
+from servebench.models import facts, file, hf, https, mirrors, ollama, pypi, requantize, scratch
 from servebench.models.checking import Mismatch, Wanted, accept, recorded, remembered, size
 from servebench.plan import Model
 
@@ -79,10 +79,12 @@ def ensure(
     *,
     cache_root: Path,
     mirror: str | None = None,
+    node_local: Path | None = None,
     progress: Progress = lambda line: None,
 ) -> Path:
     """`path`, after fetching again whatever the cache has lost since the manifest was written.
 
+    With `node_local` (`scratch.root`) it is the path of a checked copy there; a blob in an Ollama store stays in it.
     Raises `InfrastructureError` when what is fetched now is not what the manifest describes.
     """
     found = _bring(model, models, cache_root, mirror, progress)
@@ -92,7 +94,9 @@ def ensure(
             f"models.{model.key}: is now {sha256}, but was {manifest['sha256']} when it was fetched first; "
             "its source has changed: pin it by sha256"
         )
-    return found
+    if node_local is None or found.is_relative_to(cache_root / "models" / "ollama"):
+        return found
+    return scratch.copied(found, sha256, node_local, progress)
 
 
 def _bring(model: Model, models: Mapping[str, Model], cache_root: Path, mirror: str | None, progress: Progress) -> Path:
