@@ -18,10 +18,10 @@ for rank, setting in enumerate(PLAN.settings.values()):
             engine=f"{RESULTS}/logs/sessions/{setting.run}/{setting.name}/round{{round}}.engine.log",
         priority: session_priority(rank)
         resources:
+            **session_cpus(setting),
             gpu=setting.gpus,
             nodes=1,
             runtime=session_minutes(setting),
-            **session_cpus(setting),
         params:
             results=experiment_folder,
             slice=planning.session_slice(PLAN, setting),
