@@ -15,7 +15,7 @@ START_S = {"simulator": 2.0, "url": 1.0, "llama-server": 10.0, "ollama": 15.0, "
 WEIGHTS_GIB_PER_S = 1.0
 # Speed of one stream while nothing is known: it gives the length of a reply, and with it of queues and drains.
 USER_TOK_S = 40.0
-OVERHEAD_S = 1.5
+OVERHEAD_S = 2.5  # load processes, checks, writing
 
 
 def measurement_s(setting: Setting, users: int) -> float:
@@ -81,11 +81,11 @@ def remaining_s(plan: Plan, results: Path) -> float:
 
 
 def minutes(seconds: float) -> str:
-    """ "under a minute", "7 min", "3 h 05 min"."""
+    """Such as "under a minute", "about 7 min" or "about 3 h 05 min"."""
     whole = round(seconds / 60)
     if whole < 1:
         return "under a minute"
-    return f"{whole} min" if whole < 60 else f"{whole // 60} h {whole % 60:02d} min"
+    return f"about {whole} min" if whole < 60 else f"about {whole // 60} h {whole % 60:02d} min"
 
 
 def announcement(plan: Plan, results: str | Path) -> str:
@@ -95,4 +95,4 @@ def announcement(plan: Plan, results: str | Path) -> str:
     if not missing:
         return f"{head}, all of them there"
     left = minutes(remaining_s(plan, Path(results)))
-    return f"{head} in {plan.rounds} rounds, {missing} to measure: about {left}, beside downloads (once) and charts"
+    return f"{head} in {plan.rounds} rounds, {missing} to measure: {left}, beside downloads (once) and charts"

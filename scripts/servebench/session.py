@@ -24,6 +24,7 @@ from servebench.load import PROTOCOL, calibrate
 from servebench.load.measurement import Measurement
 from servebench.load.records import CHUNKS_SCHEMA, REQUESTS_SCHEMA
 from servebench.load.run import measure
+from servebench.load.workers import LoadError
 from servebench.load.workload import Target, Workload
 
 ATTEMPTS = 3
@@ -61,6 +62,34 @@ def run(session: plan.Session, context: Context) -> None:
         _Measuring(session, context, kept).run(missing)
 
 
+def weights(
+    setting: plan.Setting, results: Path, known: Mapping[str, plan.Model], runtime: plan.Runtime
+) -> tuple[Path | None, dict[str, Any] | None]:
+    """(the setting's model file, its manifest), fetched again where the cache has lost it; a server that is reached
+    by its address, or only simulated, has neither."""
+    if setting.engine.kind in ("url", "simulator"):
+        return None, None
+    manifest = manifest_of(results, "models", setting.model.key)
+    assert manifest
+    path = models.ensure(
+        manifest,
+        known[setting.model.key],
+        known,
+        cache_root=cache.root(runtime.cache),
+        mirror=runtime.mirror,
+        node_local=models.scratch.root(runtime.scratch),
+        progress=log.info,
+    )
+    return path, manifest
+
+
+def manifest_of(results: Path, kind: str, key: str | None) -> dict[str, Any] | None:
+    """What a rule wrote of one of the `models` or `engines`; None without a key."""
+    if key is None:
+        return None
+    return dict(json.loads((results / kind / f"{key}.json").read_text(encoding="utf-8")))
+
+
 class _Measuring:
     """The part of a session that needs the engine."""
 
@@ -78,8 +107,9 @@ class _Measuring:
     def run(self, missing: list[int]) -> None:
         """Measure the missing numbers of users in ascending order."""
         self.calibration = self._calibrated(max(missing))
-        model_path, self.model = self._model()
-        environment = self._manifest("engines", self.setting.engine.environment)
+        context = self.context
+        model_path, self.model = weights(self.setting, context.results, context.models, context.runtime)
+        environment = manifest_of(context.results, "engines", self.setting.engine.environment)
         self.launched_at = _now()
         log.info("%s: starting %s", self._name(), self.setting.engine.kind)
         try:
@@ -104,13 +134,17 @@ class _Measuring:
         """One number of users, again while others use the device, at most ATTEMPTS times."""
         for attempt in range(1, ATTEMPTS + 1):
             age_s = (time.monotonic_ns() - server.launched_ns) / 1e9
-            measured = measure(
-                Target(url=server.url, model=server.model, extra={**server.extra, **self.setting.request}),
-                Workload.from_dict(self.setting.workload),
-                users,
-                processes=self.setting.processes,
-                seed=self._seed(users, attempt),
-            )
+            try:
+                measured = measure(
+                    Target(url=server.url, model=server.model, extra={**server.extra, **self.setting.request}),
+                    Workload.from_dict(self.setting.workload),
+                    users,
+                    processes=self.setting.processes,
+                    seed=self._seed(users, attempt),
+                )
+            except LoadError as error:
+                state = "" if server.alive() else "the server died: "
+                raise engines.LaunchFailed(f"{state}{error}", server.log_tail()) from error
             self.users_before.append(users)
             telemetry = watcher.table(measured.meta["load_start_ns"], measured.meta["load_end_ns"])
             foreign = _foreign_samples(telemetry.to_pydict(), self.context.runtime.foreign_use)
@@ -219,30 +253,6 @@ class _Measuring:
             )
         return found
 
-    def _model(self) -> tuple[Path | None, dict[str, Any] | None]:
-        if self.setting.engine.kind in ("url", "simulator"):
-            return None, None
-        manifest = self._manifest("models", self.setting.model.key)
-        if manifest is None:
-            raise engines.InfrastructureError(f"settings.{self.setting.name}.model: has no manifest under results")
-        runtime, known = self.context.runtime, self.context.models
-        path = models.ensure(
-            manifest,
-            known[self.setting.model.key],
-            known,
-            cache_root=self.cache,
-            mirror=runtime.mirror,
-            node_local=models.scratch.root(runtime.scratch),
-            progress=log.info,
-        )
-        return path, manifest
-
-    def _manifest(self, kind: str, key: str | None) -> dict[str, Any] | None:
-        if key is None:
-            return None
-        path = self.context.results / kind / f"{key}.json"
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-
     def _digest(self, users: int) -> str:
         return plan.measurement_digest(self.context.slice, users, self.session.round)
 
@@ -255,19 +265,20 @@ class _Measuring:
 
     def _say(self, users: int, measured: Measurement) -> None:
         """One line on the console: which measurement of how many, what it gave, time left."""
-        found = figures.measurement_figures(measured.requests, measured.chunks, measured.meta, figures.Line())
-        place = ""
-        left = ""
         path = self.context.results / "plan.json"
-        if path.exists():
-            whole = plan.from_json(path.read_bytes())
-            place = f"[{estimate.done(whole, self.context.results)}/{whole.measurements}] "
-            left = f"; about {estimate.minutes(estimate.remaining_s(whole, self.context.results))} left"
+        whole = plan.from_json(path.read_bytes()) if path.exists() else None
+        line = whole.line if whole else figures.Line()
+        found = figures.measurement_figures(measured.requests, measured.chunks, measured.meta, line)
+        done, left = "", ""
+        if whole:
+            done = f"[{estimate.done(whole, self.context.results)}/{whole.measurements}] "
+            left = f"; {estimate.minutes(estimate.remaining_s(whole, self.context.results))} left"
         log.info(
-            "%s%s, %d users: %s tok/s, TTFT p95 %s s, %d targets, %d failed%s",
-            place,
+            "%s%s, %d user%s: %s tok/s, TTFT p95 %s s, %d targets, %d failed%s",
+            done,
             self._name(),
             users,
+            "s" if users > 1 else "",
             _number(found["output_tok_s"], 1),
             _number(found["ttft_p95_s"], 2),
             found["target_requests"],

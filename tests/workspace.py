@@ -1,0 +1,95 @@
+"""A folder with a configuration and its results, and the workflow of this checkout (or of a copy of it)."""
+
+import copy
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import yaml
+
+ROOT = Path(__file__).parents[1]
+BIN = Path(sys.executable).parent
+CONFIG = {
+    "experiment": "reruns",
+    "rounds": 2,
+    "engines": {"sim": {"kind": "simulator"}},
+    "models": {"none": {"source": "file:///nowhere.gguf", "sha256": "0" * 64}},
+    "workload": {"prompts": "en-short", "max_tokens": 4, "warmup_s": 0.1, "window_s": 0.5, "timeout_s": 20},
+    "settings": {
+        "one": {"engine": "sim", "model": "none", "slots": 1, "context": 512, "users": [1, 2]},
+        "two": {"engine": "sim", "model": "none", "slots": 2, "context": 512, "users": [1, 2]},
+    },
+    "runtime": {
+        "beyond_calibration": "mark",
+        "ready_timeout_s": 60,
+        "foreign_use": {"share": 1, "samples": 100, "action": "mark"},
+    },
+}
+
+
+class Workspace:
+    """One experiment on simulators, with windows of half a second."""
+
+    def __init__(self, folder: Path, source: Path = ROOT) -> None:
+        self.folder, self.source = folder, source
+        self.config = copy.deepcopy(CONFIG)
+        self.results = folder / "results" / CONFIG["experiment"]
+        # A node name of its own: the device lock does not wait for whatever else runs on this machine.
+        self.env = {**os.environ, "SLURMD_NODENAME": f"test-{folder.name}-{os.getpid()}"}
+
+    def command(self, *arguments: str) -> list[str]:
+        file = self.folder / "config.yaml"
+        file.write_text(yaml.safe_dump(self.config, sort_keys=False))
+        command = [str(BIN / "snakemake"), "--cores", "1", "--snakefile", str(self.source / "Snakefile"), *arguments]
+        return [*command, "--directory", str(self.folder), "--configfile", str(file)]
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Snakemake in a process group of its own, as a terminal starts it."""
+        return subprocess.Popen(
+            self.command(*arguments),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            process_group=0,
+            env=self.env,
+        )
+
+    def snakemake(self, *arguments: str) -> str:
+        """What snakemake printed; it must have succeeded."""
+        done = subprocess.run(self.command(*arguments), capture_output=True, text=True, timeout=600, env=self.env)
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+        return done.stdout + done.stderr
+
+    def planned(self, target: str = "all") -> dict[str, int]:
+        """Jobs by rule in a dry run, without the targets themselves."""
+        jobs = dict(re.findall(r"^(\S+) +(\d+)$", self.snakemake("-n", target), re.M))
+        return {rule: int(count) for rule, count in jobs.items() if rule not in ("total", "all", target)}
+
+    def measured(self) -> dict[str, int]:
+        """Inode of each measurement in the store: a new one means measured again."""
+        return {p.name: p.stat().st_ino for p in (self.results / "store").glob("*.parquet")}
+
+    def servebench(self, *arguments: str, code: int = 0) -> str:
+        """What a verb printed; it must have ended with exit code `code`."""
+        command = [str(BIN / "servebench"), *arguments, "--configfile", str(self.folder / "config.yaml")]
+        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout
+
+
+def family(pid: int) -> list[psutil.Process]:
+    """All living descendants of a process."""
+    return psutil.Process(pid).children(recursive=True)
+
+
+def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
+    """Those that still run; a zombie does not."""
+    return [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+
+
+def engines(processes: list[psutil.Process]) -> list[psutil.Process]:
+    """Those that are simulators, not their guards."""
+    return [p for p in processes if len(p.cmdline()) > 1 and p.cmdline()[1].endswith("simulated.py")]
