@@ -25,6 +25,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from itertools import count
+from pathlib import Path
 from time import monotonic_ns
 
 from servebench.lifeline import follow_parent
@@ -88,6 +90,7 @@ class _Stream:
     inbox: bytearray = field(default_factory=bytearray)
     received_ns: int = 0
     due_ns: int = 0
+    first_ns: int = 0
     left: int = 0
     tokens: int = 0
     prompt_tokens: int = 0
@@ -103,15 +106,19 @@ class ClockServer:
         self.port: int = self._listener.getsockname()[1]
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ, None)
-        self._due: list[tuple[int, int, _Stream]] = []  # the stream's file number breaks ties
+        self._due: list[tuple[int, int, _Stream]] = []  # (when, tie-break, whose)
+        self._ties = count()
+        self.answers: list[tuple[int, int, int, int]] = []  # of whole ones: received, first and last sent (ns), tokens
         content = b" token" * schedule.tokens_per_chunk
         size = len(_EVENT % (content, 0, 0, 0))
         self._event = b"%x\r\n" % size + _EVENT.replace(b"%s", content) + b"\r\n"
 
     def serve(self) -> None:
         self._selector.register(sys.stdin, selectors.EVENT_READ, None)
-        while self._read(max(0.0, (self._due[0][0] - monotonic_ns()) / 1e9) if self._due else None):
-            self._write_due()
+        serving = True
+        while serving:
+            wait_s = max(0.0, (self._due[0][0] - monotonic_ns()) / 1e9) if self._due else None
+            serving = self._read(wait_s) and self._write_due()
 
     def _read(self, timeout_s: float | None) -> bool:
         for key, _ in self._selector.select(timeout_s):
@@ -150,29 +157,38 @@ class ClockServer:
         stream.received_ns = received_ns
         stream.due_ns = self._schedule.first_ns(received_ns)
         self._send(stream, _HEAD)
-        heappush(self._due, (stream.due_ns, stream.socket.fileno(), stream))
+        self._plan(stream)
 
-    def _write_due(self) -> None:
-        """Write what is due; between writes of a long batch, look for requests, whose arrival is stamped too."""
+    def _plan(self, stream: _Stream) -> None:
+        heappush(self._due, (stream.due_ns, next(self._ties), stream))
+
+    def _write_due(self) -> bool:
+        """Write what is due; False when told to end. Between the writes of a long batch it looks for requests, as their
+        arrival is stamped too."""
         now_ns = monotonic_ns()
         written = 0
         while self._due and self._due[0][0] <= now_ns:
-            _, fileno, stream = heappop(self._due)
-            if stream.socket.fileno() != fileno:
+            _, _, stream = heappop(self._due)
+            if stream.socket.fileno() == -1:
                 continue  # dropped meanwhile
+            sent_ns = monotonic_ns()
+            if stream.left == stream.tokens:
+                stream.first_ns = sent_ns
             stream.left -= self._schedule.tokens_per_chunk
+            event = self._event % (stream.received_ns, stream.due_ns, sent_ns)
             if stream.left > 0:
-                self._send(stream, self._event % (stream.received_ns, stream.due_ns, monotonic_ns()))
+                self._send(stream, event)
                 stream.due_ns += self._schedule.step_ns
-                if stream.socket.fileno() == fileno:
-                    heappush(self._due, (stream.due_ns, fileno, stream))
+                self._plan(stream)
             else:
                 last = _LAST % (stream.prompt_tokens, stream.tokens, stream.prompt_tokens + stream.tokens)
                 end = b"%x\r\n%s\r\n0\r\n\r\n" % (len(last), last)
-                self._send(stream, self._event % (stream.received_ns, stream.due_ns, monotonic_ns()) + end)
+                self._send(stream, event + end)
+                self.answers.append((stream.received_ns, stream.first_ns, sent_ns, stream.tokens))
             written += 1
             if written % 16 == 0 and not self._read(0):
-                raise SystemExit(0)
+                return False
+        return True
 
     def _send(self, stream: _Stream, data: bytes) -> None:
         try:
@@ -223,6 +239,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("schedule", type=json.loads, help="JSON: ttft_ms, itl_ms, tokens, tokens_per_chunk, lockstep")
     parser.add_argument("--port", type=int, default=0)
+    parser.add_argument(
+        "--log", type=Path, help="JSON of all answers, written at the end: [received, first, last, tokens]"
+    )
     parser.add_argument("--parent", type=int, help="end with this process (default: the one that started it)")
     arguments = parser.parse_args()
     follow_parent(arguments.parent, signal.SIGKILL)
@@ -232,6 +251,8 @@ def main() -> None:
     gc.freeze()
     gc.disable()
     server.serve()
+    if arguments.log is not None:
+        arguments.log.write_text(json.dumps(server.answers), encoding="utf-8")
 
 
 if __name__ == "__main__":
