@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
+import pandas as pd
 import pyarrow as pa
 
 from servebench.charts.style import (
@@ -58,7 +59,11 @@ def against_users(
     frame = _Frame(points, style, log, limit)
     data = inline(points)
     panels = [_panel(frame, data, engine, key, limit, n) for n, engine in enumerate(engines)]
-    chart = panels[0] if len(panels) == 1 else alt.concat(*panels, columns=3, spacing=18)
+    chart = (
+        panels[0]
+        if len(panels) == 1
+        else alt.concat(*panels, columns=3, spacing=18).resolve_scale(strokeDash="independent")
+    )
     return style.finished(chart, key, limit=limit or 0, settings=len({p["setting"] for p in points}), **values)
 
 
@@ -88,7 +93,7 @@ class _Frame:
         return math.exp(at) if self.log else at
 
 
-def _panel(frame: _Frame, data: alt.Data, engine: str, key: str, limit: float | None, number: int) -> Any:
+def _panel(frame: _Frame, data: pd.DataFrame, engine: str, key: str, limit: float | None, number: int) -> Any:
     style, colour = frame.style, frame.style.colour(engine)
     own = [point for point in frame.points if point["engine"] == engine]
     names = list(dict.fromkeys(point["setting"] for point in own))

@@ -45,7 +45,7 @@ def range_bars(bars: Sequence[Row], style: Style, key: str, **values: Any) -> An
     """Horizontal bars in the order given, in groups where they have one."""
     if not bars:
         return style.nothing(key, **values)
-    rows = [row | {"order": n, "colour": style.colour(row["engine"])} for n, row in enumerate(bars)]
+    rows = [row | {"colour": style.colour(row["engine"])} for row in bars]
     most = max(row["high"] for row in rows) or 1.0
     room = max(width_px(row["range"]) for row in rows) + 14
     scale = alt.Scale(domain=[0, most * style.width / (style.width - room)], nice=False)
@@ -57,7 +57,7 @@ def range_bars(bars: Sequence[Row], style: Style, key: str, **values: Any) -> An
 
 def _bars(rows: Sequence[Row], style: Style, scale: alt.Scale, title: str | None) -> Any:
     """The bars of one group; the axis is labelled when it has a title."""
-    y = alt.Y("name:N", sort=alt.EncodingSortField("order"), title=None).axis(
+    y = alt.Y("name:N", sort=list(dict.fromkeys(row["name"] for row in rows)), title=None).axis(
         ticks=False, domain=False, labelPadding=8, labelLimit=260, labelFontSize=12.5
     )
     base = alt.Chart(inline(rows))

@@ -40,14 +40,14 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
     names = {part: style.say(f"charts.memory.{part}") for part in parts}
     rows = [
         piece
-        | {"order": n, "colour": style.colour(piece["engine"]), "part": names[piece["part"]]}
+        | {"colour": style.colour(piece["engine"]), "part": names[piece["part"]]}
         | {"label": f"{digits(piece['measured'])} GiB"}
-        for n, piece in enumerate(pieces)
+        for piece in pieces
     ]
     scale = alt.Scale(domain=[0, max(row["measured"] for row in rows) * 1.14], nice=False)
     base = alt.Chart(inline(rows))
     ends = base.transform_filter(alt.datum.last)
-    y = alt.Y("name:N", sort=alt.EncodingSortField("order"), title=None).axis(
+    y = alt.Y("name:N", sort=list(dict.fromkeys(row["name"] for row in rows)), title=None).axis(
         ticks=False, domain=False, labelPadding=8, labelLimit=260, labelFontSize=12.5
     )
     opacity = alt.Opacity(

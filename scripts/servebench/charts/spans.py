@@ -30,9 +30,7 @@ def intervals(
     """
     if not rows:
         return style.nothing(key, **values)
-    entries = [
-        {"text_at": row["high"]} | row | {"order": n, "colour": _colour(row, style)} for n, row in enumerate(rows)
-    ]
+    entries = [{"text_at": row["high"]} | row | {"colour": _colour(row, style)} for row in rows]
     domain = _domain(entries, scale, neutral, shade, style)
     x_scale = alt.Scale(type=scale, domain=domain, nice=False, zero=False)
     frame = _Frame(style, x_scale, style.say(f"charts.{key}.x", **values), neutral, shade, shapes)
@@ -62,7 +60,7 @@ class _Frame:
             .title(self.title if last else None)
             .axis(format="~r", tickCount=6, labels=last, ticks=last, domain=last)
         )
-        y = alt.Y("name:N", sort=alt.EncodingSortField("order"), title=None).axis(
+        y = alt.Y("name:N", sort=list(dict.fromkeys(row["name"] for row in rows)), title=None).axis(
             ticks=False, domain=False, labelPadding=8, labelLimit=300, labelFontSize=12.5
         )
         colour = alt.Color("colour:N", scale=None)

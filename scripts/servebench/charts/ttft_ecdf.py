@@ -42,14 +42,14 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
     ends = [row["s"] for row in rows]
     scale = alt.Scale(type="log", domain=[min(ends) / 1.2, max(ends) * 1.2], nice=False)
     ticks = [10.0**n for n in range(-4, 4)]
-    data, limit = inline(rows), style.line["ttft_p95_s"]
+    limit = style.line["ttft_p95_s"]
     shades = [0.3 + 0.7 * n / max(1, len(levels) - 1) for n in range(len(levels))]
     below = alt.Legend(orient="bottom", direction="horizontal", symbolStrokeColor=style.pick(MUTED))
     panels = []
     for n, name in enumerate(names):
         engine = next(row["engine"] for row in rows if row["setting"] == name)
         title = style.say("charts.ttft_ecdf.y") if n % 3 == 0 else None
-        base = alt.Chart(data).transform_filter(alt.datum.setting == name)
+        base = alt.Chart(inline(row for row in rows if row["setting"] == name))
         curve = base.mark_line(interpolate="step-after", strokeWidth=1.6, color=style.colour(engine)).encode(
             alt.X("s:Q", scale=scale, title=style.say("charts.ttft_ecdf.x")).axis(
                 format="~r", values=ticks, grid=False
@@ -57,7 +57,7 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
             alt.Y("share:Q", scale=alt.Scale(domain=[0, 1]), title=title).axis(format="%", tickCount=5),
             detail=["users:O", "round:N"],
             opacity=alt.Opacity("users:O", title=style.say("charts.tooltip.users"), legend=below).scale(
-                domain=levels, range=shades
+                type="ordinal", domain=levels, range=shades
             ),
             strokeDash=alt.StrokeDash("round:N", title=style.say("charts.ttft_ecdf.round"), legend=below),
             tooltip=["users:Q", "round:N", alt.Tooltip("s:Q", format=".3~f"), alt.Tooltip("share:Q", format=".0%")],

@@ -1,0 +1,197 @@
+"""The page: one self-contained file in two languages, made from the tables alone. It works offline and prints."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import jinja2
+import pyarrow as pa
+from markupsafe import Markup, escape
+
+import servebench
+from servebench import charts
+from servebench import plan as planning
+from servebench.charts.files import javascript
+from servebench.charts.style import (
+    ENGINES,
+    FAINT,
+    INK,
+    LANGUAGES,
+    LINE,
+    MUTED,
+    PAPER,
+    Row,
+    Style,
+    digits,
+    rows_of,
+    words,
+)
+from servebench.plan import Plan
+from servebench.report import answer, content
+from servebench.tables import read_all
+
+HERE = Path(__file__).parent
+# What the page reads; single replies are not on it.
+TABLES = (
+    *("measurements", "settings", "sessions", "unstable", "queueing", "ratios", "slow_requests", "ttft", "timeline"),
+    *("discarded", "memory", "cost", "calibration", "reproduction", "scores", "comparisons", "agreement"),
+)
+
+
+def build(style: Mapping[str, Any], results: Path) -> Path:
+    """Write `<results>/report/index.html` from the tables and plan.json of an experiment; returns its path.
+
+    `style` is the configuration's `charts` section.
+    """
+    plan = planning.from_json((results / "plan.json").read_bytes())
+    tables = read_all(results / "tables", TABLES)
+    path = results / "report" / "index.html"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    part.write_text(page(tables, plan, style), encoding="utf-8")
+    part.replace(path)
+    return path
+
+
+def page(tables: Mapping[str, pa.Table], plan: Plan, style: Mapping[str, Any] | None = None) -> str:
+    """The page as text. `tables` are those there are; what is not there is said to be missing."""
+    figures, data = drawn(tables, plan, style or {})
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(HERE), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
+    )
+    environment.globals.update(t=both, attribute=attribute, own=own_text, mark=mark, sentence=sentence, digits=digits)
+    shown = {name for figure in figures for name in [figure["name"]]}
+    runs = list(plan.runs)
+    return environment.get_template("page.html").render(
+        plan=plan,
+        title=plan.title if isinstance(plan.title, dict) else dict.fromkeys(LANGUAGES, plan.title),
+        runs=[_run(tables, plan, run, [f for f in figures if f["run"] == run]) for run in runs],
+        undrawn=[name for name in charts.NAMES if name not in shown],
+        words=words,
+        gaps=content.missing(tables, plan),
+        discarded=rows_of(tables, "discarded"),
+        servers=content.servers(tables, plan),
+        notes=content.notes(plan),
+        starts=content.cold_starts(tables),
+        machines=sorted({row["machine"] for row in rows_of(tables, "sessions") if row["machine"]}),
+        fingerprints=len({row["fingerprint"] for row in rows_of(tables, "sessions") if row["fingerprint"]}),
+        client=_client(tables),
+        workloads=_workloads(plan),
+        files=_files(tables, plan),
+        config="" if plan.experiment == "quickstart" else f" --configfile config/{plan.experiment}.yaml",
+        version=servebench.__version__,
+        css=Markup((HERE / "page.css").read_text(encoding="utf-8")),
+        script=Markup((HERE / "page.js").read_text(encoding="utf-8")),
+        vega=Markup(javascript()),
+        data=Markup(json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")),
+    )
+
+
+def _run(tables: Mapping[str, pa.Table], plan: Plan, run: str, figures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {
+        "name": run,
+        "answer": answer.answer(tables, plan, run),
+        "cards": answer.cards(tables, plan, run),
+        "matrix": content.matrix(tables, plan, run),
+        "figures": figures,
+        "table": content.values(tables, run),
+    }
+
+
+def drawn(
+    tables: Mapping[str, pa.Table], plan: Plan, style: Mapping[str, Any]
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The charts there is data for, and what the script needs: specifications by language, data sets once, colours."""
+    looks = {language: Style.configured({**style, "language": language}, plan.line) for language in LANGUAGES}
+    figures: list[dict[str, Any]] = []
+    specifications: dict[str, dict[str, Any]] = {}
+    datasets: dict[str, Any] = {}
+    for name in charts.NAMES:
+        for run in charts.runs_with_data(name, tables, list(plan.runs)):
+            key = f"{name}-{run}"
+            said: dict[str, dict[str, str]] = {}
+            specifications[key] = {}
+            for language, look in looks.items():
+                made = look.look(charts.chart(name, tables, look, run)).to_dict()
+                title = made.pop("title")
+                subtitle = title["subtitle"]
+                joined = (" " if language == "en" else "").join(subtitle)
+                said[language] = {"title": title["text"], "subtitle": joined, "alt": made.get("description", "")}
+                datasets |= made.pop("datasets", {})
+                specifications[key][language] = made
+            figures.append({"name": name, "run": run, "key": key, "said": said})
+    pairs = [*ENGINES.values(), INK, FAINT, MUTED, PAPER, LINE]
+    return figures, {"charts": specifications, "datasets": datasets, "colours": [list(pair) for pair in pairs]}
+
+
+def both(key: str, **values: Any) -> Markup:
+    """The words at `page.<key>` in both languages; the page shows the one that is chosen."""
+    return _spans({language: text.format(**values) for language, text in words(f"page.{key}").items()})
+
+
+def _spans(texts: Mapping[str, str]) -> Markup:
+    return Markup("").join(Markup('<span lang="{}">{}</span>').format(code, texts[code]) for code in LANGUAGES)
+
+
+def attribute(name: str, key: str, **values: Any) -> Markup:
+    """An attribute in English that the script turns into the chosen language."""
+    texts = {language: text.format(**values) for language, text in words(f"page.{key}").items()}
+    return Markup('{}="{}" data-{}-en="{}" data-{}-ja="{}"').format(
+        Markup(name), texts["en"], Markup(name), texts["en"], Markup(name), texts["ja"]
+    )
+
+
+def own_text(text: str | Mapping[str, str]) -> Markup:
+    """A text of the configuration: as it is, or per language (English where there is no other)."""
+    if isinstance(text, str):
+        return escape(text)
+    return _spans({language: text.get(language, text["en"]) for language in LANGUAGES})
+
+
+def sentence(said: answer.Sentence) -> Markup:
+    """A sentence of the answer in both languages."""
+    return both(said.key, **said.values)
+
+
+def mark(text: str) -> Markup:
+    """A mark in both languages: its kind is translated, the evidence stays."""
+    kind, colon, evidence = text.partition(": ")
+    try:
+        kinds = words(f"marks.{kind}")
+    except KeyError:
+        return escape(text)
+    return _spans({language: f"{kinds[language]}{colon}{evidence}" for language in LANGUAGES})
+
+
+def _client(tables: Mapping[str, pa.Table]) -> Row | None:
+    """The calibration at the most users, in milliseconds; None without one."""
+    rows = [row for row in rows_of(tables, "calibration") if row["ttft_error_p99_s"] is not None]
+    if not rows:
+        return None
+    row = max(rows, key=lambda row: (row["users"], row["ttft_error_p99_s"]))
+    milliseconds = {name: digits(1000 * row[f"ttft_error_{name}_s"]) for name in ("p50", "p99")}
+    return {"users": row["users"], "most": row["max_users"], **milliseconds}
+
+
+def _workloads(plan: Plan) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Per run, what was asked of the server: name and value as in the configuration."""
+    found = []
+    for run in plan.runs:
+        setting = next((s for s in plan.settings.values() if s.run == run), None)
+        if setting:
+            entries = [(name, json.dumps(value, ensure_ascii=False)) for name, value in setting.workload.items()]
+            found.append((run, [*entries, ("prompts sha256", setting.prompts_sha256 or "–")]))
+    return found
+
+
+def _files(tables: Mapping[str, pa.Table], plan: Plan) -> list[tuple[str, str, bool]]:
+    """(name, address, whether it is inside the page): CSV inside, Parquet and JSON beside it."""
+    names = [name for name in ("settings", "measurements") if name in tables]
+    inside = [(f"{n}.csv", "data:text/csv;charset=utf-8," + quote(content.as_csv(tables[n])), True) for n in names]
+    beside = [f"{name}.parquet" for name in names]
+    beside += ["concurrency.json" if n == 0 else f"{run}_concurrency.json" for n, run in enumerate(plan.runs)]
+    return inside + [(name, f"../tables/{name}", False) for name in beside]

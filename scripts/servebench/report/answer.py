@@ -1,0 +1,176 @@
+"""What the data says, in sentences. Each is a key of labels.yaml with values, so that both languages say the same.
+
+A sentence never claims more than the ranges allow: where they overlap it says that the rounds do not separate them.
+No cause is ever stated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from servebench.charts.bars import usual_users
+from servebench.charts.style import Row, rows_of, span
+from servebench.plan import Plan
+
+FEW, SOME = 2, 16  # up to how many users count as one person trying, and as a small group
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A text of labels.yaml under `page.` and what is filled in."""
+
+    key: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Card:
+    """A use, the settings for it, what speaks for them and where they do not fit."""
+
+    use: str
+    candidates: Sequence[str]
+    users: int
+    evidence: Sequence[Sentence]
+    limits: Sequence[Sentence]
+
+
+def answer(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> list[Sentence]:
+    """Three sentences with their caveats: the highest output, where the line is met, the fastest for one user."""
+    rows = [row for row in rows_of(tables, "settings", run) if row["rounds"]]
+    if not rows:
+        return [Sentence("answer.nothing")]
+    users = usual_users(rows, None)
+    fewest = min(row["users"] for row in rows)
+    return [
+        *_highest(rows, "output_tok_s", users, "answer.output"),
+        *_line(rows, plan),
+        *_highest(rows, "user_tok_s", fewest, "answer.speed"),
+        *_caveats(rows, plan),
+    ]
+
+
+def _highest(rows: Sequence[Row], figure: str, users: int | None, key: str) -> Iterator[Sentence]:
+    """Which setting is ahead at this number of users, of which of the others it is not separated."""
+    there = [row for row in rows if row["users"] == users and row[f"{figure}_min"] is not None]
+    if not there:
+        return
+    there.sort(key=lambda row: -(row[f"{figure}_min"] + row[f"{figure}_max"]))
+    first = there[0]
+    yield Sentence(key, {"users": users, "setting": first["setting"], "range": _span(first, figure)})
+    close = [row for row in there[1:] if overlap(first, row, figure)]
+    if close:
+        yield Sentence("answer.not_separated", {"settings": named(close, figure)})
+    elif len(there) > 1:
+        yield Sentence("answer.next", {"setting": there[1]["setting"], "range": _span(there[1], figure)})
+    weights = {row["quantization"] or "?" for row in (close or there[1:2])} - {first["quantization"] or "?"}
+    if weights:
+        yield Sentence("answer.weights", {"first": first["quantization"] or "?", "others": ", ".join(sorted(weights))})
+
+
+def overlap(one: Row, other: Row, figure: str) -> bool:
+    """Whether the ranges of the rounds have a value in common."""
+    return bool(one[f"{figure}_min"] <= other[f"{figure}_max"] and other[f"{figure}_min"] <= one[f"{figure}_max"])
+
+
+def _line(rows: Sequence[Row], plan: Plan) -> Iterator[Sentence]:
+    limits = {"ttft": f"{plan.line.ttft_p95_s:g}", "speed": f"{plan.line.user_tok_s:g}"}
+    met = [row for row in rows if row["meets_line_both_rounds"]]
+    judged = [row for row in rows if row["meets_line_both_rounds"] is not None]
+    if not met:
+        yield Sentence("answer.line_nowhere", limits | {"judged": len(judged)})
+        return
+    most = max(row["users"] for row in met)
+    best = ", ".join(row["setting"] for row in met if row["users"] == most)
+    yield Sentence("answer.line", limits | {"users": most, "settings": best, "met": len(met), "judged": len(judged)})
+    gaps = [name for name in dict.fromkeys(row["setting"] for row in met) if _has_gap(rows, name)]
+    if gaps:
+        yield Sentence("answer.gaps", {"settings": ", ".join(gaps)})
+
+
+def _has_gap(rows: Sequence[Row], setting: str) -> bool:
+    """Whether the setting misses the line at fewer users than it meets it with."""
+    own = sorted((row["users"], row["meets_line_both_rounds"]) for row in rows if row["setting"] == setting)
+    most = max(users for users, met in own if met)
+    return any(met is False for users, met in own if users < most)
+
+
+def _caveats(rows: Sequence[Row], plan: Plan) -> Iterator[Sentence]:
+    marked = sum(bool(row["marks"]) for row in rows)
+    if marked:
+        yield Sentence("answer.marked", {"marked": marked, "rows": len(rows)})
+    if any(row["rounds"] < plan.rounds for row in rows):
+        yield Sentence("answer.rounds", {"rounds": plan.rounds})
+
+
+def cards(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> list[Card]:
+    """One person, a small group, many: for each the settings that meet the line there, when some do."""
+    rows = [row for row in rows_of(tables, "settings", run) if row["rounds"]]
+    met = [row for row in rows if row["meets_line_both_rounds"]]
+    uses: list[tuple[str, str, Callable[[int], bool]]] = [
+        ("one", "user_tok_s", lambda users: users < FEW),
+        ("some", "output_tok_s", lambda users: FEW <= users <= SOME),
+        ("many", "output_tok_s", lambda users: users > SOME),
+    ]
+    made = []
+    for use, figure, fits in uses:
+        levels = [row["users"] for row in met if fits(row["users"])]
+        if levels:
+            made.append(_card(use, figure, max(levels), rows, plan))
+    return made
+
+
+def _card(use: str, figure: str, users: int, rows: Sequence[Row], plan: Plan) -> Card:
+    there = [row for row in rows if row["users"] == users and row["meets_line_both_rounds"]]
+    there.sort(key=lambda row: -(row[f"{figure}_min"] + row[f"{figure}_max"]))
+    chosen = [row for row in there if overlap(there[0], row, figure)]
+    evidence = [
+        Sentence(
+            "card.evidence",
+            {
+                "setting": row["setting"],
+                "users": users,
+                "output": _span(row, "output_tok_s"),
+                "speed": _span(row, "user_tok_s"),
+                "ttft": _span(row, "ttft_p95_s"),
+            },
+        )
+        for row in chosen
+    ]
+    others = [row for row in there if row not in chosen]
+    if others:
+        evidence.append(Sentence("card.also", {"settings": named(others, figure)}))
+    limits = [limit for row in chosen for limit in _limits(row, rows, plan)]
+    return Card(use, [row["setting"] for row in chosen], users, evidence, limits)
+
+
+def _limits(row: Row, rows: Sequence[Row], plan: Plan) -> Iterator[Sentence]:
+    """Where the setting next misses the line, and by what; or that nothing more was measured."""
+    beyond = [other for other in rows if other["setting"] == row["setting"] and other["users"] > row["users"]]
+    missed = [other for other in beyond if other["meets_line_both_rounds"] is False]
+    if not missed:
+        most = max((other["users"] for other in beyond), default=row["users"])
+        yield Sentence("card.not_beyond", {"setting": row["setting"], "users": most})
+        return
+    worse = missed[0]
+    values = {"setting": row["setting"], "users": worse["users"]}
+    if worse["ttft_p95_s_max"] is not None and worse["ttft_p95_s_max"] > plan.line.ttft_p95_s:
+        yield Sentence("card.ttft", values | {"range": _span(worse, "ttft_p95_s")})
+    if worse["user_tok_s_min"] is not None and worse["user_tok_s_min"] < plan.line.user_tok_s:
+        yield Sentence("card.speed", values | {"range": _span(worse, "user_tok_s")})
+    if worse["failures_max"]:
+        yield Sentence("card.failures", values | {"count": worse["failures_max"]})
+    if worse["reference_only"]:
+        yield Sentence("card.few", values | {"count": worse["target_requests_min"]})
+
+
+def named(rows: Sequence[Row], figure: str) -> str:
+    """`a (1–2), b (3)`."""
+    return ", ".join(f"{row['setting']} ({_span(row, figure)})" for row in rows)
+
+
+def _span(row: Row, figure: str) -> str:
+    return span(row[f"{figure}_min"], row[f"{figure}_max"])

@@ -1,0 +1,143 @@
+"""What stands on the page beside prose and charts: the ○ table, all values, what is missing, the conditions."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from servebench.charts.style import Row, rows_of, span
+from servebench.plan import Plan
+
+# The columns of the table of all values that are ranges.
+COLUMNS = ("output_tok_s", "user_tok_s", "ttft_p50_s", "ttft_p95_s", "target_requests")
+
+
+def anchor(row: Row) -> str:
+    """The id of a row of the table of all values."""
+    return f"row-{row['run']}-{row['setting']}-{row['users']}"
+
+
+def matrix(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> dict[str, Any]:
+    """Setting × users: `users`, and `rows` of a setting with its cells (None where nothing was to be measured)."""
+    settings = [setting for setting in plan.settings.values() if setting.run == run]
+    users = sorted({level for setting in settings for level in setting.users})
+    found = {(row["setting"], row["users"]): row for row in rows_of(tables, "settings", run)}
+    rows = []
+    for setting in settings:
+        cells = [_cell(found.get((setting.name, level)), level in setting.users) for level in users]
+        rows.append({"setting": setting, "cells": cells})
+    return {"users": users, "rows": rows}
+
+
+def _cell(row: Row | None, planned: bool) -> dict[str, Any] | None:
+    if row is None:
+        return {"state": "missing"} if planned else None
+    if not row["rounds"]:
+        return {"state": "failed", "reason": row["failure"], "anchor": anchor(row)}
+    return {
+        "state": "measured",
+        "range": span(row["output_tok_s_min"], row["output_tok_s_max"]),
+        "met": row["meets_line_both_rounds"],
+        "marks": row["marks"],
+        "anchor": anchor(row),
+    }
+
+
+def values(tables: Mapping[str, pa.Table], run: str) -> list[dict[str, Any]]:
+    """A row of the table of all values for each setting × users: texts, and numbers to sort by."""
+    return [
+        {
+            "anchor": anchor(row),
+            "setting": row["setting"],
+            "engine": row["engine_kind"],
+            "quantization": row["quantization"] or "–",
+            "slots": row["slots"],
+            "users": row["users"],
+            "figures": [
+                {"name": name, "text": span(row[f"{name}_min"], row[f"{name}_max"]), "sort": row[f"{name}_min"]}
+                for name in COLUMNS
+            ],
+            "failures": row["failures_max"],
+            "met": row["meets_line_both_rounds"],
+            "marks": row["marks"],
+            "failure": row["failure"],
+        }
+        for row in rows_of(tables, "settings", run)
+    ]
+
+
+def as_csv(table: pa.Table) -> str:
+    """A table as CSV, lists joined by `; `, nothing where it is null."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(table.schema.names)
+    for row in table.to_pylist():
+        writer.writerow(["; ".join(map(str, v)) if isinstance(v, list) else v for v in row.values()])
+    return out.getvalue()
+
+
+def missing(tables: Mapping[str, pa.Table], plan: Plan) -> list[dict[str, Any]]:
+    """What the experiment wanted and has not: failed and absent measurements, each with the reason."""
+    have = {(r["setting"], r["users"], r["round"]): r for r in rows_of(tables, "measurements")}
+    gaps: list[dict[str, Any]] = []
+    for session in plan.sessions():
+        for users in session.setting.users:
+            row = have.get((session.setting.name, users, session.round))
+            if row is None or row["status"] == "failed":
+                place = {"run": session.setting.run, "setting": session.setting.name}
+                reason = row["reason"] if row else None
+                gaps.append(place | {"users": users, "round": session.round, "reason": reason})
+    return gaps
+
+
+def servers(tables: Mapping[str, pa.Table], plan: Plan) -> list[dict[str, Any]]:
+    """How each setting was launched, once for each launch that differs in anything but its time and port."""
+    seen: list[dict[str, Any]] = []
+    for row in rows_of(tables, "sessions"):
+        setting = plan.settings.get(row["setting"])
+        entry = {
+            "run": row["run"],
+            "setting": row["setting"],
+            "engine": row["engine_kind"],
+            "version": row["engine_version"],
+            "build": row["engine_build"],
+            "pin": setting.engine.pin if setting else None,
+            "argv": " ".join(row["argv"] or ()),
+            "machine": row["machine"],
+            "model": row["model_name"],
+            "quantization": row["quantization"],
+            "sha256": row["model_sha256"],
+            "facts": json.loads(row["facts"] or "{}"),
+        }
+        same = {name: value for name, value in entry.items() if name not in ("argv", "facts")}
+        if all({name: other[name] for name in same} != same for other in seen):
+            seen.append(entry)
+    return seen
+
+
+def notes(plan: Plan) -> list[tuple[str, Any]]:
+    """(what, text or text per language) for each note on a model or setting, each note once."""
+    found = [(model.name + f" {model.quantization or ''}", model.note) for model in plan.models.values() if model.note]
+    return found + [(setting.name, setting.note) for setting in plan.settings.values() if setting.note]
+
+
+def cold_starts(tables: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
+    """Per setting the range over its launches of the seconds to healthy and to the first token."""
+    found: dict[tuple[str, str], list[Row]] = {}
+    for row in rows_of(tables, "sessions"):
+        found.setdefault((row["run"], row["setting"]), []).append(row)
+    return [
+        {"run": run, "setting": setting, "launches": len(rows)}
+        | {name: _span(rows, name) for name in ("healthy_s", "first_token_s", "memory_gib")}
+        for (run, setting), rows in found.items()
+    ]
+
+
+def _span(rows: Sequence[Row], name: str) -> str:
+    there = [row[name] for row in rows if row[name] is not None]
+    return span(min(there), max(there)) if there else "–"

@@ -1,0 +1,142 @@
+"use strict";
+// Language, theme, sorting, filtering, and the charts. Nothing is fetched; without this script all text and tables stand.
+(() => {
+  const root = document.documentElement;
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const turns = new Map(); // by chart: the call that draws it
+  const remembered = (name) => { try { return localStorage.getItem(name); } catch { return null; } };
+  const remember = (name, value) => { try { localStorage.setItem(name, value); } catch { /* private window */ } };
+
+  // A specification with its data, in the chosen language and colours.
+  function specification(key) {
+    const spec = structuredClone(data.charts[key][root.dataset.language]);
+    spec.datasets = {};
+    (function collect(part) {
+      if (part && typeof part === "object") {
+        if (part.data && part.data.name && data.datasets[part.data.name]) spec.datasets[part.data.name] = data.datasets[part.data.name];
+        Object.values(part).forEach(collect);
+      }
+    })(data.charts[key][root.dataset.language]);
+    let text = JSON.stringify(spec);
+    if (root.dataset.theme === "dark") for (const [light, dark] of data.colours) text = text.replaceAll(light, dark);
+    return JSON.parse(text);
+  }
+
+  const parts = (spec) => spec.concat || spec.hconcat || spec.vconcat;
+  const plots = (spec) => (parts(spec) ? parts(spec).flatMap(plots) : [spec]);
+  const across = (spec) => spec.concat ? Math.min(spec.columns || spec.concat.length, spec.concat.length)
+    : spec.hconcat ? spec.hconcat.length : spec.vconcat ? Math.max(...spec.vconcat.map(across)) : 1;
+
+  const tip = document.getElementById("tip");
+  function tooltip(handler, event, item, value) {
+    tip.hidden = value == null || value === "";
+    if (tip.hidden) return;
+    const entries = typeof value === "object" ? Object.entries(value) : [["", value]];
+    tip.replaceChildren(...entries.map(([name, text]) => {
+      const line = document.createElement("div");
+      line.textContent = name ? `${name}: ${text}` : text;
+      return line;
+    }));
+    tip.style.left = `${Math.max(8, Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 12))}px`;
+    tip.style.top = `${Math.min(event.clientY + 14, innerHeight - tip.offsetHeight - 12)}px`;
+  }
+
+  async function show(element, spec) {
+    const { view } = await vegaEmbed(element, spec, { renderer: "svg", actions: false, defaultStyle: false, tooltip });
+    element.querySelector("svg").setAttribute("aria-hidden", "true");
+    return view;
+  }
+
+  // Draw, measure what labels and legends take, and draw again so that it fits. The last call for a chart wins.
+  async function draw(element, room = element.clientWidth) {
+    const turn = {};
+    turns.set(element, turn);
+    const spec = specification(element.dataset.chart);
+    if (spec.concat) spec.columns = Math.min(spec.columns || spec.concat.length, room < 620 ? 1 : room < 900 ? 2 : 3);
+    await show(element, spec);
+    if (turns.get(element) !== turn) return;
+    const excess = (element.querySelector("svg").width.baseVal.value - room) / across(spec);
+    if (excess > 2 || excess < -12) {
+      for (const plot of plots(spec)) plot.width = Math.round(Math.max(110, Math.min(plot.width * 1.3, plot.width - excess - 1)));
+      await show(element, spec);
+    }
+    element.dataset.drawn = root.dataset.language;
+  }
+
+  const charts = [...document.querySelectorAll("[data-chart]")];
+  const near = new IntersectionObserver((entries) => {
+    for (const entry of entries) if (entry.isIntersecting && !turns.has(entry.target)) draw(entry.target);
+  }, { rootMargin: "900px" });
+  charts.forEach((chart) => near.observe(chart));
+
+  function language(code) {
+    root.lang = root.dataset.language = code;
+    document.title = document.body.dataset[code === "ja" ? "titleJa" : "titleEn"];
+    for (const name of ["title", "aria-label"])
+      for (const element of document.querySelectorAll(`[data-${name}-${code}]`)) {
+        if (element !== document.body) element.setAttribute(name, element.getAttribute(`data-${name}-${code}`));
+      }
+  }
+  const redraw = () => Promise.all([...turns.keys()].map((chart) => draw(chart)));
+
+  root.dataset.theme = remembered("theme") || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+  language(remembered("language") || (navigator.language.startsWith("ja") ? "ja" : "en"));
+  document.getElementById("language").addEventListener("click", () => {
+    language(root.dataset.language === "en" ? "ja" : "en");
+    remember("language", root.dataset.language);
+    redraw();
+  });
+  document.getElementById("theme").addEventListener("click", () => {
+    root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark";
+    remember("theme", root.dataset.theme);
+    redraw();
+  });
+  document.getElementById("print").addEventListener("click", () => print());
+
+  // Paper is white and of one width; every chart is on it.
+  let before = null;
+  addEventListener("beforeprint", () => {
+    before = root.dataset.theme;
+    root.dataset.theme = "light";
+    for (const chart of charts) draw(chart, 680);
+    for (const details of document.querySelectorAll("details:not([open])")) { details.open = true; details.dataset.closed = ""; }
+  });
+  addEventListener("afterprint", () => {
+    root.dataset.theme = before;
+    for (const details of document.querySelectorAll("details[data-closed]")) { details.open = false; delete details.dataset.closed; }
+    redraw();
+  });
+  let width = innerWidth, waiting;
+  addEventListener("resize", () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(() => { if (innerWidth !== width) { width = innerWidth; redraw(); } }, 150);
+  });
+
+  // Sorting: numbers by data-sort, words by text, what is missing always last.
+  for (const button of document.querySelectorAll(".values thead button"))
+    button.addEventListener("click", () => {
+      const head = button.closest("th"), table = button.closest("table"), column = Number(button.dataset.column);
+      const up = head.getAttribute("aria-sort") !== "ascending";
+      table.querySelectorAll("thead th").forEach((th) => th.removeAttribute("aria-sort"));
+      head.setAttribute("aria-sort", up ? "ascending" : "descending");
+      const value = (row) => {
+        const cell = row.children[column];
+        if ("sort" in cell.dataset) return cell.dataset.sort === "" ? null : Number(cell.dataset.sort);
+        return cell.innerText.trim() || null;
+      };
+      const rows = [...table.tBodies[0].rows].map((row) => [value(row), row]);
+      rows.sort(([a], [b]) => {
+        if (a === null || b === null) return (a === null) - (b === null);
+        return (up ? 1 : -1) * (typeof a === "number" ? a - b : a.localeCompare(b, undefined, { numeric: true }));
+      });
+      table.tBodies[0].append(...rows.map(([, row]) => row));
+    });
+
+  document.getElementById("filter").addEventListener("input", (event) => {
+    const wanted = event.target.value.trim().toLowerCase().split(/\s+/);
+    for (const row of document.querySelectorAll(".values tbody tr"))
+      row.hidden = !wanted.every((word) => row.textContent.toLowerCase().includes(word));
+  });
+
+  root.dataset.ready = "";
+})();
