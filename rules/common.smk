@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -153,12 +154,15 @@ def untracked_rank(rank):
 
 def untracked_forced(wildcards, resources):
     """Failed measurements are tried again when the run is forced; good ones never are."""
-    forced = (
-        workflow.dag_settings.forceall
-        or workflow.dag_settings.forcerun
-        or workflow.dag_settings.forcetargets
+    return "--retry-failed" if forced() or "SERVEBENCH_FORCED" in os.environ else ""
+
+
+def forced():
+    """Whether the user has forced this run. A cluster's job is itself a snakemake that is always forced."""
+    asked = workflow.dag_settings
+    return workflow.is_main_process and bool(
+        asked.forceall or asked.forcerun or asked.forcetargets
     )
-    return "--retry-failed" if forced else ""
 
 
 def charts_files():
@@ -171,6 +175,15 @@ def charts_files():
 
 def print_start():
     print(estimate.announcement(PLAN, RESULTS), file=sys.stderr)
+    if forced():
+        os.environ["SERVEBENCH_FORCED"] = "1"  # for the jobs of a cluster
+    if not workflow.local_exec:
+        print(
+            "servebench: sessions are jobs of the cluster. What they do, or wait for: squeue --me --Format"
+            " JobID,State,NodeList,Reason,StartTime,TimeLeft; what they have measured: servebench status;"
+            f" their messages: {RESULTS}/logs/sessions",
+            file=sys.stderr,
+        )
 
 
 def print_end():

@@ -64,6 +64,9 @@ def _marks(good: Sequence[Row], rounds: int, change: Row | None, machines: Mappi
         yield f"unstable pair: {change['figure']} {change['first']:.3g} → {change['second']:.3g}"
     if any(row["fingerprint"] != machines[row["run"]] for row in good):
         yield "mixed machines"
+    devices = dict.fromkeys(row["device"] for row in good if row["device"])
+    if len(devices) > 1:
+        yield f"mixed devices: {' / '.join(devices)}"
     evidence: dict[str, list[str]] = defaultdict(list)
     for reason in dict.fromkeys(reason for row in good for reason in row["invalid_reasons"]):
         kind, _, detail = reason.partition(": ")

@@ -102,7 +102,11 @@ def _place(record: Record) -> Row:
 
 
 def _server(session: Mapping[str, Any]) -> Row:
-    return {name: session.get(name) for name in ("engine_version", "engine_build", "argv")}
+    devices = session.get("devices")
+    return {
+        **{name: session.get(name) for name in ("engine_version", "engine_build", "argv")},
+        "device": f"{session['node']} {', '.join(devices)}" if devices else None,
+    }
 
 
 def _machine(provenance: Mapping[str, Any]) -> Row:

@@ -109,6 +109,7 @@ session_id text
 server_age_s real how long the server had been up
 users_before ints numbers of users the server had served before
 started_at text ISO 8601 UTC
+device text the node and its device the session had for itself
 engine_version text
 engine_build text
 engine_pin text image digest or hash of the lock
@@ -145,6 +146,7 @@ failure text reason of the failed rounds
 round int!
 session_id text!
 launched_at text ISO 8601 UTC
+device text the node and its device the session had for itself
 process_s real cold start: from launch until the process runs
 healthy_s real from launch until it says it is healthy
 first_token_s real from launch until it has answered with a token
