@@ -14,6 +14,7 @@ include: "rules/common.smk"
 include: "rules/models.smk"
 include: "rules/engines.smk"
 include: "rules/concurrency.smk"
+include: "rules/quantization.smk"
 include: "rules/tables.smk"
 include: "rules/charts.smk"
 include: "rules/report.smk"
@@ -43,4 +44,4 @@ rule all:
     input:
         f"{RESULTS}/report/index.html",
         charts_files(),
-        f"{RESULTS}/tables/concurrency.json",
+        published_files(),

@@ -117,9 +117,28 @@ def fetched_files():
     """The manifests of everything that comes over the network: models and engine environments."""
     evaluated = PLAN.evaluations.targets.values() if PLAN.evaluations else ()
     settings = (*PLAN.settings.values(), *evaluated)
-    return sorted(
-        {file for s in settings for file in (*model_manifest(s), *engine_manifest(s))}
+    return (
+        sorted(
+            {
+                file
+                for s in settings
+                for file in (*model_manifest(s), *engine_manifest(s))
+            }
+        )
+        + questions_files()
     )
+
+
+def questions_files():
+    """The questions of the evaluations, which may come over the network as well."""
+    tasks = PLAN.evaluations.tasks if PLAN.evaluations else ()
+    return [f"{RESULTS}/evaluations/questions/{task}" for task in tasks]
+
+
+def published_files():
+    """The published JSON."""
+    names = ["concurrency"] + (["quantization"] if PLAN.evaluations else [])
+    return [f"{RESULTS}/tables/{name}.json" for name in names]
 
 
 def session_minutes(setting):

@@ -1,6 +1,17 @@
 """From raw records to tables and published JSON. These rules follow the code: they carry a digest of its content."""
 
 TABLES = ("measurements", "settings", "sessions")
+if PLAN.evaluations:
+    TABLES += (
+        "answers",
+        "targets",
+        "scores",
+        "comparisons",
+        "agreement",
+        "proofreading",
+        "positions",
+        "under_load",
+    )
 
 
 rule plan:
@@ -18,16 +29,24 @@ rule plan:
 rule tables:
     input:
         measurement_files(),
+        evaluation_files(),
         plan=f"{RESULTS}/plan.json",
     output:
         expand(f"{RESULTS}/tables/{{table}}.parquet", table=TABLES),
-        f"{RESULTS}/tables/concurrency.json",
+        published_files(),
     log:
         f"{RESULTS}/logs/tables.log",
     params:
         results=experiment_folder,
         source=source_digest(
-            "tables.py", "publish.py", "figures.py", "store.py", "load/records.py"
+            "tables/*",
+            "tabulate.py",
+            "publish*.py",
+            "figures.py",
+            "store.py",
+            "load/records.py",
+            "statistics.py",
+            "tasks/*",
         ),
     shell:
         "exec python -m servebench tables --results {params.results:q} --log {log:q}"

@@ -135,6 +135,58 @@ def session(
     )
 
 
+@app.command(hidden=True)
+def questions(
+    task: Annotated[str, typer.Argument(help="A task of the evaluations.")],
+    wanted: Annotated[str, typer.Option(help="Which of its sets, and the SHA-256 of it, as JSON.")],
+    runtime: RuntimeJson,
+    out: Annotated[Path, typer.Option(help="The file to write.")],
+    log: LogFile = None,
+) -> None:
+    """Fetch a task's questions, or copy our own, and check that they are the ones. Called by the workflow."""
+    import msgspec
+
+    from servebench import cache, plan
+    from servebench.tasks import TASKS, data
+
+    _start(log)
+    how = msgspec.json.decode(runtime, type=plan.Runtime)
+    say = logging.getLogger("servebench").info
+    which = json.loads(wanted)
+    root = cache.root(how.cache)
+    data.copy(TASKS[task], which["set"], which["sha256"], out, cache_root=root, mirror=how.mirror, progress=say)
+
+
+@app.command(hidden=True)
+def evaluate(
+    slice_: Annotated[str, typer.Option("--slice", help="The target's slice (canonical JSON).")],
+    models: ModelsJson,
+    runtime: RuntimeJson,
+    results: Annotated[Path, typer.Option(help="results/<experiment>")],
+    engine_log: Annotated[Path, typer.Option("--engine-log", help="The engine's own output.")],
+    log: LogFile = None,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Ask again what got no reply.")] = False,
+) -> None:
+    """Ask one target all questions it has not answered yet. Called by the workflow."""
+    import msgspec
+
+    from servebench import evaluate as evaluations
+    from servebench import plan
+
+    _start(log)
+    _end_with_parent()
+    evaluations.run(
+        evaluations.Context(
+            slice=slice_,
+            models=msgspec.json.decode(models, type=dict[str, plan.Model]),
+            results=results,
+            runtime=msgspec.json.decode(runtime, type=plan.Runtime),
+            engine_log=engine_log,
+            retry_failed=retry_failed,
+        )
+    )
+
+
 @app.command("plan")
 def show_plan(
     configfile: ConfigFiles = None,

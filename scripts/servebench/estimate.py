@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 from servebench.load.arrivals import read_trace
-from servebench.plan import Model, Plan, Setting
+from servebench.plan import Evaluations, Model, Plan, Setting
 
 GIB = 2**30
 
@@ -56,6 +56,27 @@ def session_minutes(setting: Setting) -> int:
     return int(15 + 2 * session_s(setting) / 60 + 1)
 
 
+def evaluation_s(asked: Evaluations, target: Setting) -> float:
+    """Expected seconds of a target's evaluation: start, all questions at half their longest reply, stop."""
+    at_once = min(asked.concurrency, target.slots)
+    tokens = asked.repeats * sum(task.questions * task.max_tokens / 2 for task in asked.tasks.values()) / at_once
+    load = asked.under_load
+    if load and target.name in load.targets:
+        slower = 1 + max(1.0, load.users / target.slots)  # first alone, then in a queue
+        tokens += load.questions * asked.tasks[load.task].max_tokens / 2 * slower
+    return start_s(target) + tokens / USER_TOK_S
+
+
+def evaluation_minutes(asked: Evaluations, target: Setting) -> int:
+    """An evaluation's time limit for a batch system, as `session_minutes`."""
+    return int(15 + 2 * evaluation_s(asked, target) / 60 + 1)
+
+
+def target_path(results: Path, target: str) -> Path:
+    """The file that holds what a target answered, under `results/<experiment>`."""
+    return results / "evaluations" / f"{target}.parquet"
+
+
 def users_path(results: Path, setting: Setting, round_: int, users: int) -> Path:
     """The file that stands for a measurement under `results/<experiment>`."""
     return results / "measurements" / setting.run / setting.name / f"round{round_}" / f"users{users:03d}.parquet"
@@ -71,12 +92,16 @@ def done(plan: Plan, results: Path) -> int:
 
 
 def remaining_s(plan: Plan, results: Path) -> float:
-    """Expected seconds until the last measurement is there."""
+    """Expected seconds until the last measurement and the last evaluation is there."""
     total = 0.0
     for session in plan.sessions():
         setting = session.setting
         missing = [u for u in setting.users if not users_path(results, setting, session.round, u).exists()]
         total += sum(measurement_s(setting, users) for users in missing) + (start_s(setting) if missing else 0)
+    asked = plan.evaluations
+    for target in asked.targets.values() if asked else ():
+        if asked and not target_path(results, target.name).exists():
+            total += evaluation_s(asked, target)
     return total
 
 
@@ -92,7 +117,9 @@ def announcement(plan: Plan, results: str | Path) -> str:
     """What is about to be measured and how long it takes, one paragraph for the console."""
     missing = plan.measurements - done(plan, Path(results))
     head = f"servebench: experiment {plan.experiment}: {len(plan.settings)} settings, {plan.measurements} measurements"
-    if not missing:
+    if asked := plan.evaluations:
+        head += f", {len(asked.targets)} targets to ask {asked.answers} questions each"
+    if not missing and remaining_s(plan, Path(results)) == 0:
         return f"{head}, all of them there"
     left = minutes(remaining_s(plan, Path(results)))
     return f"{head} in {plan.rounds} rounds, {missing} to measure: {left}, beside downloads (once) and charts"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from servebench import estimate, publish, store, tables
+from servebench import estimate, evaluate, publish, publish_quantization, store, tables
 from servebench.configuration import ROOT
 from servebench.plan import Plan, from_json
+from servebench.tables import evaluated
+from servebench.tasks import answers
 
 
 def run(results: Path) -> None:
@@ -24,6 +26,11 @@ def run(results: Path) -> None:
     if plan.reference:
         published = tables.read_reference(ROOT / "config" / "references" / f"{plan.reference}-concurrency.csv")
         made["reproduction"] = tables.reproduction(made["settings"], published)
+    if asked := plan.evaluations:
+        questions = {name: evaluate.asked_questions(results, name, task) for name, task in asked.tasks.items()}
+        replies = [answers.read(estimate.target_path(results, target)) for target in asked.targets]
+        made |= evaluated.make(asked, replies, questions)
+        publish_quantization.write(made, plan, results / "tables")
     tables.write(results / "tables", made)
     publish.write(made, plan, results / "tables")
 

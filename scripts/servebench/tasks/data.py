@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
 from servebench import models
 from servebench.configuration import ROOT
+from servebench.infrastructure import InfrastructureError
 from servebench.plan import Model
 from servebench.tasks import sets
 from servebench.tasks.task import Task
@@ -31,3 +33,22 @@ def find(
     data = Model(key=task.name, name=task.name, source=task.source.url, sha256=task.source.sha256)
     manifest = models.fetch(data, {}, cache_root=cache_root, mirror=mirror, progress=progress)
     return models.path(manifest, cache_root)
+
+
+def copy(
+    task: Task,
+    name: str,
+    sha256: str,
+    out: Path,
+    *,
+    cache_root: Path,
+    mirror: str | None = None,
+    progress: Callable[[str], None] = lambda line: None,
+) -> None:
+    """Write the set to `out`, byte by byte. Raises `InfrastructureError` when it is not the one of this SHA-256."""
+    found = find(task, name, cache_root=cache_root, mirror=mirror, progress=progress)
+    content = found.read_bytes()
+    if (is_now := hashlib.sha256(content).hexdigest()) != sha256:
+        raise InfrastructureError(f"{found}: has SHA-256 {is_now}, not {sha256}; it changed meanwhile, start again")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_bytes(content)

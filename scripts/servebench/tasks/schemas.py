@@ -13,7 +13,15 @@ import pyarrow as pa
 from servebench.faults import Fault
 from servebench.tasks.task import OUTCOMES
 
-_TYPES = {"text": pa.string(), "int": pa.int64(), "real": pa.float64(), "bool": pa.bool_()}
+_TYPES = {
+    "text": pa.string(),
+    "int": pa.int64(),
+    "real": pa.float64(),
+    "bool": pa.bool_(),
+    "texts": pa.list_(pa.string()),
+}
+# Of a question that got no reply, or an error; it counts as not answered.
+FAILED = "failed"
 
 
 def _schema(*columns: tuple[str, str, str]) -> pa.Schema:
@@ -26,7 +34,7 @@ def _schema(*columns: tuple[str, str, str]) -> pa.Schema:
     )
 
 
-SCHEMAS: Mapping[str, pa.Schema] = {
+_SCHEMAS: dict[str, pa.Schema] = {
     "answers": _schema(
         ("target", "text!", "engine and model file that answered"),
         ("task", "text!", "jcommonsenseqa, mgsm or proofreading"),
@@ -36,11 +44,43 @@ SCHEMAS: Mapping[str, pa.Schema] = {
         ("reasoning", "text", "what the server put beside the content"),
         ("extracted", "text", "the answer read from the text; null when no rule found one"),
         ("rule", "text", "the rule that found it"),
-        ("outcome", "text!", ", ".join(OUTCOMES)),
+        ("outcome", "text!", f"{', '.join(OUTCOMES)}; or {FAILED}: no reply came"),
+        ("reason", "text", "why it failed"),
         ("correct", "bool!", "outcome is correct"),
         ("tokens", "int", "output tokens as the server counts them"),
         ("finish_reason", "text", "as the server gave it"),
         ("latency_s", "real", "from sending to the end of the reply"),
+    ),
+    "targets": _schema(
+        ("target", "text!", ""),
+        ("rank", "int!", "place of the target in its experiment, from 0"),
+        ("baseline", "bool!", "the one that the others are compared with"),
+        ("engine", "text!", "key in the configuration"),
+        ("engine_kind", "text!", "llama-server, ollama, vllm, ..."),
+        ("model", "text!", "key in the configuration"),
+        ("model_name", "text!", ""),
+        ("quantization", "text", ""),
+        ("slots", "int!", "requests the server works on at once"),
+        ("context", "int", "tokens a request may use"),
+        ("concurrency", "int!", "questions asked at once"),
+        ("status", "text!", "ok; or failed: some questions were never asked"),
+        ("reason", "text", "why it failed"),
+        ("asked", "int!", "questions of all tasks and repeats that were to be asked"),
+        ("answered", "int!", "of these, with a reply"),
+        ("failures", "int!", "of these, with an error or none in time"),
+        ("same_prompts", "bool", "the server makes the same token ids of the same questions as the baseline's does"),
+        ("prompt_tokens_sha256", "text", "of those ids; null when the server does not say them"),
+        ("chat_template_sha256", "text", "as the server gives it"),
+        ("marks", "texts!", "reasons not to trust the target's answers, each as kind or kind: evidence"),
+        ("sessions", "int!", "launches it took"),
+        ("engine_version", "text", "of the last launch, as all below"),
+        ("engine_build", "text", ""),
+        ("engine_pin", "text", "image digest or hash of the lock"),
+        ("argv", "texts", ""),
+        ("model_sha256", "text", ""),
+        ("machine", "text", "name of the GPU, or of the CPU when there is none"),
+        ("fingerprint", "text", "of the machine"),
+        ("started_at", "text", "ISO 8601 UTC"),
     ),
     "scores": _schema(
         ("target", "text!", ""),
@@ -138,6 +178,8 @@ SCHEMAS: Mapping[str, pa.Schema] = {
         ("p", "real", ""),
     ),
 }
+# The same questions of a busy and of an idle server; the idle one is the baseline.
+SCHEMAS: Mapping[str, pa.Schema] = {**_SCHEMAS, "under_load": _SCHEMAS["comparisons"]}
 
 
 def table(name: str, rows: Iterable[Mapping[str, Any]]) -> pa.Table:

@@ -16,7 +16,7 @@ from servebench.tasks import TASKS, mgsm, proofreading
 from servebench.tasks.edits import character_edits, distance
 from servebench.tasks.jcommonsenseqa import CHOICES
 from servebench.tasks.language import has_english, has_simplified_chinese
-from servebench.tasks.schemas import check, table
+from servebench.tasks.schemas import FAILED, check, table
 from servebench.tasks.scoring import has_reasoning, score, without_reasoning
 from servebench.tasks.task import OUTCOMES, Question, Reply
 
@@ -117,6 +117,7 @@ def answer_row(
         "extracted": scored.extracted,
         "rule": scored.rule,
         "outcome": scored.outcome,
+        "reason": None,
         "correct": scored.correct,
         "tokens": tokens,
         "finish_reason": reply.finish_reason,
@@ -124,9 +125,27 @@ def answer_row(
     }
 
 
+def failed_row(
+    target: str, task: str, repeat: int, question_id: str, reason: str, latency_s: float | None
+) -> dict[str, Any]:
+    """A question that got no reply as a row of the `answers` table."""
+    nothing = ("text", "reasoning", "extracted", "rule", "tokens", "finish_reason")
+    return {
+        "target": target,
+        "task": task,
+        "repeat": repeat,
+        "question_id": question_id,
+        **dict.fromkeys(nothing),
+        "outcome": FAILED,
+        "reason": reason,
+        "correct": False,
+        "latency_s": latency_s,
+    }
+
+
 def read_answers(answers: pa.Table, questions: Questions) -> list[Answer]:
-    """The rows with their questions. Fault when a row has none, or a question was answered twice in one
-    repeat of a target."""
+    """The rows with their questions, without those that got no reply. Fault when a row has no question, or a
+    question was answered twice in one repeat of a target."""
     known = {(task, question.question_id): question for task, asked in questions.items() for question in asked}
     seen: set[tuple[str, str, int, str]] = set()
     read = []
@@ -137,6 +156,8 @@ def read_answers(answers: pa.Table, questions: Questions) -> list[Answer]:
         if key in seen:
             raise Fault(f"answers: question_id: {' '.join(map(str, key))}: answered twice; keep one row")
         seen.add(key)
+        if row["outcome"] == FAILED:
+            continue
         read.append(
             Answer(
                 target=row["target"],
@@ -156,12 +177,14 @@ def read_answers(answers: pa.Table, questions: Questions) -> list[Answer]:
 
 def rescored(answers: pa.Table, questions: Questions) -> pa.Table:
     """The same answers scored anew from their raw texts, by the rules as they are now."""
-    rows = zip(check("answers", answers).to_pylist(), read_answers(answers, questions), strict=True)
+    replied = iter(read_answers(answers, questions))
     return table(
         "answers",
         (
-            answer_row(
-                read.target,
+            row
+            if row["outcome"] == FAILED
+            else answer_row(
+                (read := next(replied)).target,
                 read.task,
                 read.repeat,
                 read.question,
@@ -169,7 +192,7 @@ def rescored(answers: pa.Table, questions: Questions) -> pa.Table:
                 tokens=read.tokens,
                 latency_s=row["latency_s"],
             )
-            for row, read in rows
+            for row in check("answers", answers).to_pylist()
         ),
     )
 

@@ -1,0 +1,85 @@
+"""How well each target answers: one job starts its engine once and asks everything. Nothing without `evaluations`.
+
+The rules are generated, one per target, since each has its own model and engine.
+"""
+
+
+def evaluation_minutes(target):
+    """An evaluation's time limit; what does not fit into the longest job is asked by the next one."""
+    return min(
+        estimate.evaluation_minutes(PLAN.evaluations, target),
+        PLAN.runtime.job_minutes or float("inf"),
+    )
+
+
+def evaluation_files():
+    """What the tables need of the evaluations: the questions, and what each target answered."""
+    if PLAN.evaluations is None:
+        return []
+    return [
+        *questions_files(),
+        *(
+            f"{RESULTS}/evaluations/{target}.parquet"
+            for target in PLAN.evaluations.targets
+        ),
+    ]
+
+
+def task_set(wildcards):
+    """Which questions, by name and content; how many of them are asked changes no file."""
+    asked = PLAN.evaluations.tasks[wildcards.task]
+    return planning.canonical({"set": asked.set, "sha256": asked.sha256})
+
+
+if PLAN.evaluations:
+
+    rule task_questions:
+        output:
+            f"{RESULTS}/evaluations/questions/{{task}}",
+        log:
+            f"{RESULTS}/logs/questions/{{task}}.log",
+        wildcard_constraints:
+            task="|".join(PLAN.evaluations.tasks),
+        priority: 1_000_000
+        retries: 2
+        localrule: True
+        resources:
+            download=1,
+        params:
+            wanted=task_set,
+            runtime=untracked_runtime,
+        shell:
+            "exec python -m servebench questions {wildcards.task:q} --wanted {params.wanted:q}"
+            " --runtime {params.runtime:q} --log {log:q} --out {output:q}"
+
+    for rank, (name, target) in enumerate(PLAN.evaluations.targets.items()):
+
+        rule:
+            name:
+                f"evaluate_{name}"
+            input:
+                model=model_manifest(target),
+                engine=engine_manifest(target),
+                questions=questions_files(),
+            output:
+                f"{RESULTS}/evaluations/{name}.parquet",
+            log:
+                evaluation=f"{RESULTS}/logs/evaluations/{name}.log",
+                engine=f"{RESULTS}/logs/evaluations/{name}.engine.log",
+            # After the last round of all sessions, whose priority is above 0.
+            priority: -rank
+            resources:
+                **session_cpus(target),
+                gpu=target.gpus,
+                nodes=1,
+                runtime=evaluation_minutes(target),
+            params:
+                results=experiment_folder,
+                slice=planning.target_slice(PLAN, name),
+                models=untracked_models,
+                runtime=untracked_runtime,
+                forced=untracked_forced,
+            shell:
+                "exec python -m servebench evaluate --slice {params.slice:q} --models {params.models:q}"
+                " --runtime {params.runtime:q} --results {params.results:q} --log {log.evaluation:q}"
+                " --engine-log {log.engine:q} {params.forced}"
