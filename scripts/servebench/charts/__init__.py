@@ -52,7 +52,11 @@ def whole(name: str, tables: Mapping[str, pa.Table], style: Style, runs: Sequenc
     for run, one in zip(shown, charts, strict=True):
         if run != runs[0]:
             one.title.subtitle = [style.say("charts.other_run", run=run), *one.title.subtitle]
-    return style.look(charts[0] if len(charts) == 1 else alt.vconcat(*charts, spacing=48))
+    if len(charts) == 1:
+        return style.look(charts[0])
+    for one in charts:
+        one.usermeta = alt.Undefined  # only the outermost chart may have any
+    return style.look(alt.vconcat(*charts, spacing=48))
 
 
 def runs_with_data(name: str, tables: Mapping[str, pa.Table], runs: Sequence[str]) -> list[str]:

@@ -64,7 +64,15 @@ def against_users(
         if len(panels) == 1
         else alt.concat(*panels, columns=3, spacing=18).resolve_scale(strokeDash="independent")
     )
-    return style.finished(chart, key, limit=limit or 0, settings=len({p["setting"] for p in points}), **values)
+    room = min(room_px([point["setting"] for point in points]), 0.6 * style.width)
+    return style.finished(
+        chart, key, room=room, limit=limit or 0, settings=len({p["setting"] for p in points}), **values
+    )
+
+
+def room_px(names: Sequence[str]) -> float:
+    """What names to the right of a plot's last point take."""
+    return max(map(width_px, names)) + 18
 
 
 class _Frame:
@@ -79,7 +87,7 @@ class _Frame:
 
     def x_domain(self, names: Sequence[str]) -> tuple[float, float]:
         """From a little before the fewest users to where the longest label ends."""
-        share = min(0.6, (max(map(width_px, names)) + 18) / self.style.width)
+        share = min(0.6, room_px(names) / self.style.width)
         span_log = math.log2(self.users[-1] / self.users[0]) + 0.3 if len(self.users) > 1 else 1.0
         return self.users[0] / 2**0.3, self.users[-1] * 2 ** (span_log * share / (1 - share))
 

@@ -50,9 +50,8 @@ def range_bars(bars: Sequence[Row], style: Style, key: str, **values: Any) -> An
     room = max(width_px(row["range"]) for row in rows) + 14
     scale = alt.Scale(domain=[0, most * style.width / (style.width - room)], nice=False)
     title = style.say(f"charts.{key}.x", **values)
-    return style.finished(
-        grouped(rows, lambda own, last: _bars(own, style, scale, title if last else None)), key, **values
-    )
+    drawn = grouped(rows, lambda own, last: _bars(own, style, scale, title if last else None))
+    return style.finished(drawn, key, room=room, **values)
 
 
 def _bars(rows: Sequence[Row], style: Style, scale: alt.Scale, title: str | None) -> Any:

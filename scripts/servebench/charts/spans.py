@@ -31,10 +31,11 @@ def intervals(
     if not rows:
         return style.nothing(key, **values)
     entries = [{"text_at": row["high"]} | row | {"colour": _colour(row, style)} for row in rows]
-    domain = _domain(entries, scale, neutral, shade, style)
-    x_scale = alt.Scale(type=scale, domain=domain, nice=False, zero=False)
+    room = max(width_px(row["text"]) for row in entries) + 24
+    domain = _domain(entries, scale, neutral, shade, room / style.width)
+    x_scale = alt.Scale(type=scale, domain=domain, nice=False)
     frame = _Frame(style, x_scale, style.say(f"charts.{key}.x", **values), neutral, shade, shapes)
-    return style.finished(grouped(entries, frame.draw), key, **values)
+    return style.finished(grouped(entries, frame.draw), key, room=room, **values)
 
 
 class _Frame:
@@ -95,14 +96,13 @@ def _colour(row: Row, style: Style) -> str:
 
 
 def _domain(
-    rows: Sequence[Row], scale: str, neutral: float | None, shade: tuple[float, float] | None, style: Style
+    rows: Sequence[Row], scale: str, neutral: float | None, shade: tuple[float, float] | None, share: float
 ) -> list[float]:
-    """From the lowest to the highest, what is always shown included, with room for the figures on the right."""
+    """From the lowest to the highest, what is always shown included, with a share left to the figures on the right."""
     shown = [row[end] for row in rows for end in ("low", "high", "text_at")] + [
         v for v in (neutral, *(shade or ())) if v is not None
     ]
     low, high = min(shown), max(shown)
-    share = (max(width_px(row["text"]) for row in rows) + 24) / style.width
     if scale == "log":
         low, high = low / 1.06, high * 1.02
         return [low, low * (high / low) ** (1 / (1 - share))]

@@ -106,9 +106,17 @@ class Style:
             self.say(f"charts.{key}.title", **values), subtitle=lines(self.say(f"charts.{key}.subtitle", **values))
         )
 
-    def finished(self, chart: Any, key: str, **values: Any) -> Any:
-        """`chart` with its title, and a description for those who cannot see it."""
-        return chart.properties(title=self.title(key, **values), description=self.say(f"charts.{key}.alt", **values))
+    def finished(self, chart: Any, key: str, *, room: float = 0, **values: Any) -> Any:
+        """`chart` with its title, and a description for those who cannot see it.
+
+        `room` is how many pixels of a plot its x domain leaves to text on the right: who draws it at another width
+        (the page does) can keep them free.
+        """
+        return chart.properties(
+            title=self.title(key, **values),
+            description=self.say(f"charts.{key}.alt", **values),
+            usermeta={"room": round(room)},
+        )
 
     def look(self, chart: Any) -> alt.TopLevelMixin:
         """The common look; for the outermost chart only."""

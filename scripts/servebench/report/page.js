@@ -27,6 +27,22 @@
   const across = (spec) => spec.concat ? Math.min(spec.columns || spec.concat.length, spec.concat.length)
     : spec.hconcat ? spec.hconcat.length : spec.vconcat ? Math.max(...spec.vconcat.map(across)) : 1;
 
+  // Another width for a plot, its x domain moved so that the room for text on the right stays as wide as it was.
+  function resize(plot, width, room) {
+    const share = (w) => Math.max(0.25, (w - room) / w), factor = share(plot.width) / share(width);
+    const scales = [];
+    (function collect(part) {
+      if (!part || typeof part !== "object") return;
+      if (part.encoding?.x?.scale?.domain?.length === 2) scales.push(part.encoding.x.scale);
+      (part.layer || []).forEach(collect);
+    })(plot);
+    if (room) for (const scale of new Set(scales)) {
+      const [low, high] = scale.domain;
+      scale.domain = [low, scale.type === "log" ? low * (high / low) ** factor : low + (high - low) * factor];
+    }
+    plot.width = width;
+  }
+
   const tip = document.getElementById("tip");
   function tooltip(handler, event, item, value) {
     tip.hidden = value == null || value === "";
@@ -57,7 +73,11 @@
     if (turns.get(element) !== turn) return;
     const excess = (element.querySelector("svg").width.baseVal.value - room) / across(spec);
     if (excess > 2 || excess < -12) {
-      for (const plot of plots(spec)) plot.width = Math.round(Math.max(110, Math.min(plot.width * 1.3, plot.width - excess - 1)));
+      const least = Math.max(130, (spec.usermeta?.room || 0) + 80);
+      for (const plot of plots(spec)) {
+        const width = Math.round(Math.max(least, Math.min(plot.width * 1.3, plot.width - excess - 1)));
+        resize(plot, width, spec.usermeta?.room || 0);
+      }
       await show(element, spec);
     }
     element.dataset.drawn = root.dataset.language;
