@@ -185,7 +185,7 @@ def lines(text: str, width: int = 104) -> list[str]:
     line, used = "", 0
     for piece in _pieces(text):
         size = sum(2 if ord(c) > 0x2E7F else 1 for c in piece)
-        if line and used + size > width and piece not in "、。）」":
+        if line and used + size - piece.endswith(" ") > width and piece not in "、。）」":
             done, line, used = [*done, line.rstrip()], "", 0
         line, used = line + piece, used + size
     return [*done, line.rstrip()]

@@ -36,7 +36,7 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
     """A panel per setting, a line per number of users and round."""
     rows = points(tables, run)
     if not rows:
-        return style.nothing("ttft_ecdf")
+        return style.nothing("ttft_ecdf", settings=0)
     names = list(dict.fromkeys(row["setting"] for row in rows))
     levels = sorted({row["users"] for row in rows})
     ends = [row["s"] for row in rows]

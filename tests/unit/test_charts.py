@@ -1,0 +1,204 @@
+"""The charts draw what the tables say, in both languages, and say so when there is nothing."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import string
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import synthetic
+from servebench import charts, tables
+from servebench.charts import against_users, style
+from servebench.charts.files import save
+from servebench.plan import Plan
+from servebench.tables import SCHEMAS
+
+EVALUATIONS = ("scores", "differences", "agreement")
+
+
+@cache
+def small() -> tuple[dict[str, pa.Table], Plan]:
+    cells = synthetic.quickstart_cells()
+    plan = synthetic.plan_of(cells, "quickstart")
+    records = list(synthetic.records_of(cells, plan, window_s=10, machine=synthetic.LAPTOP))
+    made = tables.make(records, [], plan)
+    return made | {"cost": tables.cost(made["settings"], 1.42)}, plan
+
+
+def drawn(name: str, language: str = "en") -> dict[str, Any]:
+    content, plan = small()
+    return charts.whole(name, content, style.Style(language=language), list(plan.runs)).to_dict()
+
+
+def rows_drawn(specification: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [row for rows in specification["datasets"].values() for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("name", "figure"),
+    [
+        ("output_by_users", "output_tok_s"),
+        ("ttft_by_users", "ttft_p95_s"),
+        ("user_by_users", "user_tok_s"),
+    ],
+)
+def test_drawn_ranges_are_the_smaller_and_larger_of_the_table(name: str, figure: str) -> None:
+    content, _ = small()
+    wanted = {
+        (row["setting"], row["users"], row[f"{figure}_min"], row[f"{figure}_max"])
+        for row in content["settings"].to_pylist()
+    }
+    seen = {
+        (row["setting"], row["users"], row["low"], row["high"])
+        for row in rows_drawn(drawn(name))
+        if {"setting", "low", "high"} <= row.keys()
+    }
+    assert seen == wanted
+    middles = [(r["low"] + r["high"]) / 2 == r["middle"] for r in rows_drawn(drawn(name)) if "high" in r]
+    assert middles
+    assert all(middles)
+
+
+def test_bars_end_where_the_rounds_do() -> None:
+    content, _ = small()
+    at_four = [row for row in content["settings"].to_pylist() if row["users"] == 4]
+    bars = rows_drawn(drawn("output_bars"))
+    assert [(b["low"], b["high"]) for b in bars] == sorted(
+        [(r["output_tok_s_min"], r["output_tok_s_max"]) for r in at_four], key=lambda ends: -sum(ends)
+    )
+
+
+def test_a_row_with_a_mark_is_drawn_hollow_and_told() -> None:
+    content, plan = small()
+    rows = content["settings"].to_pylist()
+    rows[0]["marks"] = ["unstable pair: ttft_p95_s 0.1 → 0.3"]
+    marked = content | {"settings": tables.table("settings", rows)}
+    points = against_users.ranges(marked, "output_tok_s", plan.settings["llama-np1"].run)
+    assert [point["trusted"] for point in points] == [False] + [True] * (len(points) - 1)
+    assert points[0]["marks"] == rows[0]["marks"][0]
+
+
+@pytest.mark.parametrize("language", style.LANGUAGES)
+@pytest.mark.parametrize("name", charts.NAMES)
+def test_without_data_a_chart_says_so(name: str, language: str) -> None:
+    nothing = {table: schema.empty_table() for table, schema in SCHEMAS.items()}
+    for content in (nothing, {}):
+        made = charts.whole(name, content, style.Style(language=language), ["main"]).to_dict()
+        assert "encoding" not in made or "x" not in made["encoding"], "no axis without data"
+        said = "".join(row["text"] for row in rows_drawn(made)).replace("\n", "")
+        assert said.replace(" ", "") == style.words("charts.nothing")[language].replace(" ", "")
+        assert charts.runs_with_data(name, content, ["main"]) == []
+
+
+@pytest.mark.parametrize("name", [n for n in charts.NAMES if n not in EVALUATIONS])
+def test_a_round_that_failed_draws_what_is_there(name: str) -> None:
+    cells = synthetic.quickstart_cells()[:4]
+    plan = synthetic.plan_of(cells, "quickstart")
+    good = list(synthetic.records_of(cells, plan, window_s=10))
+    records = [synthetic.failed(r, "out of memory") if n in (0, 1, 3) else r for n, r in enumerate(good)]
+    content = tables.make(records, [], plan)
+    content["cost"] = tables.cost(content["settings"], 1.0)
+    made = charts.whole(name, content, style.Style(), ["main"]).to_dict()
+    assert all(value is not None for row in rows_drawn(made) for key, value in row.items() if key in ("low", "high"))
+
+
+def test_runs_are_never_in_one_plot() -> None:
+    cells = [c for c in synthetic.h200_cells() if c["setting"] in ("llama-np16", "llama-np16-control")]
+    plan = synthetic.plan_of(cells)
+    content = tables.make(list(synthetic.records_of(cells, plan)), [], plan)
+    made = charts.whole("output_by_users", content, style.Style(), list(plan.runs)).to_dict()
+    assert len(made["vconcat"]) == 2
+    settings = [{row["setting"] for row in rows if "setting" in row} for rows in made["datasets"].values()]
+    assert {"llama-np16", "llama-np16-control"} not in settings
+    assert any("extra" in line for line in made["vconcat"][1]["title"]["subtitle"])
+
+
+def leaves(content: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for key, value in content.items():
+        if set(value) <= set(style.LANGUAGES):
+            yield f"{path}{key}", value
+        else:
+            yield from leaves(value, f"{path}{key}.")
+
+
+def test_every_word_is_there_in_both_languages_with_the_same_fields() -> None:
+    found = dict(leaves(style.labels()))
+    assert len(found) > 150
+    for key, texts in found.items():
+        assert set(texts) == set(style.LANGUAGES), key
+        fields = [{name for _, name, _, _ in string.Formatter().parse(text) if name} for text in texts.values()]
+        assert fields[0] == fields[1], key
+
+
+def test_every_chart_has_title_subtitle_and_alternative_text() -> None:
+    for name in charts.NAMES:
+        assert importlib.import_module(f"servebench.charts.{name}").__doc__
+        for part in ("title", "subtitle", "alt"):
+            assert style.words(f"charts.{name}.{part}")
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[n : n + 2], 16) / 255 for n in (1, 3, 5)]
+    linear = [p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_colours_stand_out_from_the_paper_and_no_two_are_the_same() -> None:
+    for theme in (0, 1):
+        paper = luminance(style.PAPER[theme])
+        for pair in [*style.ENGINES.values(), style.INK, style.MUTED, style.LINE]:
+            light, dark = sorted((luminance(pair[theme]), paper), reverse=True)
+            assert (light + 0.05) / (dark + 0.05) >= 3, pair
+    every = [
+        pair[0] for pair in [*style.ENGINES.values(), style.INK, style.FAINT, style.MUTED, style.PAPER, style.LINE]
+    ]
+    assert len(set(every)) == len(every), "the page swaps colours by their name"
+
+
+def test_a_shape_belongs_to_a_number_of_bits() -> None:
+    assert [style.bits(q) for q in ("Q4_K_M", "Q4_1", "Q8_0", "BF16", "F16", "Q6_K", None, "FP8")] == [
+        *("4 bit", "4 bit", "8 bit", "16 bit", "16 bit", "6 bit", "other", "8 bit"),
+    ]
+    assert len(set(style.SHAPES.values())) == len(style.SHAPES)
+
+
+def test_numbers_read_as_measured() -> None:
+    assert [style.digits(v) for v in (None, 0, 0.04321, 3.14159, 27.94, 403.6, 3462.2)] == [
+        *("–", "0", "0.04", "3.14", "27.9", "404", "3,462"),
+    ]
+    assert style.span(403.6, 412.9) == "404–413"
+    assert style.span(113.1, 113.2) == "113"
+    assert style.span(None, None) == "–"
+
+
+def test_lines_break_at_spaces_and_never_before_a_full_stop() -> None:
+    assert style.lines("one two three", 7) == ["one two", "three"]
+    assert style.lines("あいう。えお", 6) == ["あいう。", "えお"]
+
+
+def test_japanese_without_a_font_is_refused_with_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    content, plan = small()
+    chart = charts.whole("output_bars", content, style.Style(language="ja"), list(plan.runs))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(style.FontMissing, match=r"Noto Sans JP.*install it, or draw in English only"):
+        save(chart, tmp_path / "chart", "ja")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_are_whole_and_need_no_network(tmp_path) -> None:
+    content, plan = small()
+    chart = charts.whole("output_bars", content, style.Style(language="ja"), list(plan.runs))
+    html, svg, png = save(chart, tmp_path / "output_bars", "ja")
+    assert png.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    drawing = svg.read_text(encoding="utf-8")
+    assert drawing.startswith("<svg")
+    assert "全体の出力" in drawing
+    page = html.read_text(encoding="utf-8")
+    assert "<script src=" not in page
+    assert "全体の出力" in page
