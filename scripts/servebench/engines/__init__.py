@@ -13,8 +13,11 @@ from servebench.engines import environment as environment
 from servebench.engines import launch, url
 from servebench.engines.base import Adapter, AskedNotGot, Launch, LaunchFailed, Server
 from servebench.engines.llama_server import LlamaServer
+from servebench.engines.ollama import Ollama
+from servebench.engines.sglang import Sglang
 from servebench.engines.simulator import Simulator
 from servebench.engines.url import Url
+from servebench.engines.vllm import Vllm
 from servebench.infrastructure import InfrastructureError
 
 __all__ = ["AskedNotGot", "InfrastructureError", "LaunchFailed", "Server", "devices", "environment", "launched"]
@@ -22,8 +25,11 @@ __all__ = ["AskedNotGot", "InfrastructureError", "LaunchFailed", "Server", "devi
 # Adding an engine: a module with an Adapter, and its line here.
 ADAPTERS: Mapping[str, type[Adapter]] = {
     "llama-server": LlamaServer,
+    "ollama": Ollama,
+    "sglang": Sglang,
     "simulator": Simulator,
     "url": Url,
+    "vllm": Vllm,
 }
 
 

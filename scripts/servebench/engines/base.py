@@ -69,6 +69,7 @@ class Command:
     argv: list[str]
     env: dict[str, str] = field(default_factory=dict)
     cleanup: list[str] = field(default_factory=list)  # removes what is no descendant of ours (a container)
+    container: str | None = None  # docker's name of it
 
 
 @dataclass(kw_only=True)

@@ -1,6 +1,6 @@
 """The process between a session and its engine, so that no engine outlives its session, however that one ends.
 
-    python -I guard.py '{"stop_timeout_s": 30, "cleanup": []}' ENGINE_COMMAND...
+    python -I guard.py '{"stop_timeout_s": 30, "cleanup": [], "cpus": []}' ENGINE_COMMAND...
 
 It runs the engine in a process group of its own and holds the other end of a pipe on its standard input. When the
 session closes the pipe, or dies by any signal (then the kernel closes it), the guard stops the engine: SIGTERM to the
@@ -43,7 +43,7 @@ def main() -> int:
     guard = os.getpid()
     engine = os.fork()
     if engine == 0:
-        become(command, guard)
+        become(command, guard, options["cpus"])
     print(engine, flush=True)
 
     while True:
@@ -61,9 +61,11 @@ def main() -> int:
             return 0
 
 
-def become(command: list[str], guard: int) -> None:
-    """In the child: a group of its own, tied to the guard's life, then the engine itself."""
+def become(command: list[str], guard: int, cpus: list[int]) -> None:
+    """In the child: a group of its own, tied to the guard's life, on its CPUs; then the engine itself."""
     os.setpgid(0, 0)
+    if cpus and LINUX:
+        os.sched_setaffinity(0, cpus)
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(signum, signal.SIG_DFL)
     if LINUX:

@@ -19,7 +19,9 @@ from typing import Any
 import httpx
 import psutil
 
+from servebench.engines import runtime
 from servebench.engines.base import Adapter, Command, Difference, LaunchFailed, Server, ask, log_tail
+from servebench.engines.cpus import allot, numa_nodes
 from servebench.engines.devices import Devices
 from servebench.infrastructure import InfrastructureError
 from servebench.watch import gpu, host
@@ -45,10 +47,12 @@ log = logging.getLogger("servebench")
 class Process:
     """An engine under its guard. What is written to the log comes from the engine."""
 
-    def __init__(self, command: Command, env: Mapping[str, str], log_path: Path, stop_timeout_s: float) -> None:
-        """Start it. `pid` is the engine's own."""
+    def __init__(
+        self, command: Command, env: Mapping[str, str], log_path: Path, stop_timeout_s: float, cpus: Sequence[int]
+    ) -> None:
+        """Start it, on `cpus` if there are any. `pid` is the engine's own."""
         log_path.parent.mkdir(parents=True, exist_ok=True)
-        options = json.dumps({"stop_timeout_s": stop_timeout_s, "cleanup": command.cleanup})
+        options = json.dumps({"stop_timeout_s": stop_timeout_s, "cleanup": command.cleanup, "cpus": cpus})
         with log_path.open("ab") as log_file:
             self._guard = subprocess.Popen(
                 [sys.executable, "-I", str(GUARD), options, *command.argv],
@@ -105,12 +109,19 @@ def running(adapter: Adapter, devices: Devices) -> Iterator[Server]:
 def _start(adapter: Adapter, devices: Devices) -> tuple[Process, Server]:
     launch = adapter.launch
     env, dropped = environment(os.environ, devices.gpus)
+    server_cpus = allot(launch.setting.cpus).get("server", [])
+    given = {
+        "scrubbed_env": dropped,
+        "cpus": server_cpus or host.cpus(),
+        "numa_nodes": numa_nodes(server_cpus or host.cpus()),
+    }
     for attempt in range(1, PORT_ATTEMPTS + 1):
         port = free_port(launch.runtime.ports)
         command = adapter.command(port)
         size = launch.log_path.stat().st_size if launch.log_path.exists() else 0
         launched_ns = time.monotonic_ns()
-        process = Process(command, {**env, **command.env}, launch.log_path, launch.runtime.stop_timeout_s)
+        stop_timeout_s = launch.runtime.stop_timeout_s
+        process = Process(command, {**env, **command.env}, launch.log_path, stop_timeout_s, server_cpus)
         devices.remember(_survivors(process, command))
         server = Server(
             url=f"http://127.0.0.1:{port}",
@@ -125,13 +136,13 @@ def _start(adapter: Adapter, devices: Devices) -> tuple[Process, Server]:
             build=None,
             launched_ns=launched_ns,
             cold_start_s={"process_s": _since_s(launched_ns), "healthy_s": None, "first_token_s": None},
-            facts={"scrubbed_env": dropped},
+            facts=dict(given),
             log_path=launch.log_path,
             is_alive=lambda process=process: process.exit_status is None,  # type: ignore[misc]
             differences=list,
         )
         try:
-            _become_ready(adapter, process, server, port)
+            _become_ready(adapter, process, server, port, command, devices)
             return process, server
         except BaseException:
             process.stop()
@@ -146,7 +157,9 @@ def _start(adapter: Adapter, devices: Devices) -> tuple[Process, Server]:
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
-def _become_ready(adapter: Adapter, process: Process, server: Server, port: int) -> None:
+def _become_ready(
+    adapter: Adapter, process: Process, server: Server, port: int, command: Command, devices: Devices
+) -> None:
     """Wait for health and for one real token; then ask what it is."""
     client = httpx.Client(base_url=server.url, timeout=10.0, trust_env=False)
     deadline = time.monotonic() + adapter.launch.runtime.ready_timeout_s
@@ -164,7 +177,10 @@ def _become_ready(adapter: Adapter, process: Process, server: Server, port: int)
         try:
             if stage == "healthy" and adapter.healthy(client):
                 server.cold_start_s["healthy_s"] = _since_s(server.launched_ns)
-                _verify_owner(process, port, adapter)
+                if command.container:
+                    server.pid = runtime.container_pid(command.container)
+                else:
+                    _verify_owner(process, port)
                 adapter.prepare(client)
                 stage = "first token"
             if stage == "first token":
@@ -174,7 +190,10 @@ def _become_ready(adapter: Adapter, process: Process, server: Server, port: int)
         except (httpx.HTTPError, ValueError) as error:
             last = str(error) or type(error).__name__
         time.sleep(POLL_S)
-    facts = adapter.inspect(client)
+    try:
+        facts = adapter.inspect(client)
+    except (httpx.HTTPError, LookupError, TypeError, ValueError) as error:
+        raise failed(f"does not tell what it is: {type(error).__name__}: {error}") from error
     server.version, server.build = adapter.version(facts)
     server.facts.update(facts)
 
@@ -182,11 +201,28 @@ def _become_ready(adapter: Adapter, process: Process, server: Server, port: int)
         try:
             now = adapter.inspect(client)
             server.facts.update(now)
-            return [*adapter.compare(now), *adapter.probe(client)]
-        except (httpx.HTTPError, KeyError, TypeError, ValueError) as error:
+            return [*adapter.compare(now), *adapter.probe(client), *_off_device(server.pid, devices)]
+        except (httpx.HTTPError, LookupError, TypeError, ValueError) as error:
             return [Difference(what="server", asked="answers", got=f"{type(error).__name__}: {error}")]
 
     server.differences = differences
+
+
+def _off_device(pid: int | None, devices: Devices) -> list[Difference]:
+    """The silent fall back to the CPU: the driver lists its processes and ours is not among them.
+
+    Nothing is said where the list is not given, or is that of another process namespace (a pid that is not here).
+    """
+    own = {process.pid for process in host.tree(pid)}
+    lists = []
+    for device in devices.gpus:
+        sampler = gpu.Sampler(device.uuid)
+        lists.append(sampler.holders())
+        sampler.close()
+    known = [pid for holders in lists if holders is not None for pid in holders]
+    if not lists or None in lists or own & set(known) or not all(psutil.pid_exists(pid) for pid in known):
+        return []
+    return [Difference(what="GPU memory of the server", asked="some", got="none: the driver does not list its process")]
 
 
 def environment(environ: Mapping[str, str], devices: Sequence[gpu.Gpu]) -> tuple[dict[str, str], list[str]]:
@@ -213,10 +249,8 @@ def free_port(ports: tuple[int, int]) -> int:
     raise InfrastructureError(f"runtime.ports: no port of {first} to {last} is free; widen the range")
 
 
-def _verify_owner(process: Process, port: int, adapter: Adapter) -> None:
+def _verify_owner(process: Process, port: int) -> None:
     """That it is our server that answers on the port: two servers can share one (SO_REUSEPORT)."""
-    if adapter.setting.engine.runtime == "container":
-        return  # docker's proxy listens; the container is found by its label
     ours = {p.pid for p in host.tree(process.pid)}
     owners: set[int | None] = set()
     for owned in host.tree(process.pid):
@@ -236,9 +270,13 @@ def _listens(connection: Any, port: int) -> bool:
 
 def _survivors(process: Process, command: Command) -> dict[str, Any]:
     """What is to be ended when this session is killed, and its guard too."""
+    born = []
+    for pid in (process.guard_pid, process.pid):
+        with suppress(psutil.NoSuchProcess):
+            born.append([pid, psutil.Process(pid).create_time()])
     return {
         "holder": os.getpid(),
-        "processes": [[pid, psutil.Process(pid).create_time()] for pid in (process.guard_pid, process.pid)],
+        "processes": born,
         "cleanup": command.cleanup,
         "command": command.argv[:2],
     }

@@ -59,6 +59,7 @@ class LlamaServer(Adapter):
         models = client.get("/v1/models").json()["data"][0]
         log = llama_log.start(self.log())
         environment = self.launch.environment
+        truncated = [request.truncated for request in llama_log.requests(self.log())]
         wheel = environment["packages"].get("xllamacpp") if environment else None
         n_ctx_slot = slots[0]["n_ctx"] if isinstance(slots, list) else props["default_generation_settings"]["n_ctx"]
         total = props["total_slots"]
@@ -73,6 +74,7 @@ class LlamaServer(Adapter):
             "threads": log["threads"],
             "offloaded_layers": log["offloaded_layers"],
             "all_layers": log["all_layers"],
+            "truncated_prompts": sum(map(bool, truncated)),
             "model_path": props.get("model_path"),
             "model_alias": props.get("model_alias"),
             "quantization": FILE_TYPES.get(props.get("model_ftype", ""), props.get("model_ftype")),
@@ -87,6 +89,7 @@ class LlamaServer(Adapter):
         asked: dict[str, Any] = {"slots": int(value(args, ("-np", "--parallel")) or self.setting.slots)}
         unified = last(args, ("-kvu", "--kv-unified"), ("-no-kvu", "--no-kv-unified"))
         asked["kv_unified"] = bool(unified)
+        asked["truncated_prompts"] = 0
         asked["model_alias"] = self.model
         asked["quantization"] = self.setting.model.quantization
         asked["threads"] = _int(value(args, ("-t", "--threads")))

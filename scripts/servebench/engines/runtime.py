@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import uuid
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import yaml
@@ -12,9 +13,10 @@ import yaml
 from servebench import plan
 from servebench.configuration import ROOT
 from servebench.engines.base import Command, Launch
+from servebench.engines.cpus import allot
 from servebench.infrastructure import InfrastructureError
 
-MODELS_INSIDE = "/models"
+MODELS_INSIDE = PurePosixPath("/models")
 LABEL = "servebench"
 
 
@@ -26,15 +28,19 @@ def command(
     in_venv: list[str],
     in_image: list[str],
     env: dict[str, str] | None = None,
+    mount: Path | None = None,
+    writable: bool = False,
 ) -> Command:
     """The whole command for the engine's arguments `argv`.
 
     `in_venv` is what the environment's interpreter runs (a script, or -m and a module), `in_image` what the container
-    runs before `argv` when that is not the image's own entry point.
+    runs before `argv` when that is not the image's own entry point. `mount` is the directory a container sees as
+    /models, read-only unless `writable`: where the model lies, if not said.
     """
     engine, env = launch.setting.engine, {**(env or {}), **launch.setting.env}
     if engine.runtime == "container":
-        return _container(launch, [*in_image, *argv], port, env)
+        volume = f"{mount or _directory(launch)}:{MODELS_INSIDE}:{'rw' if writable else 'ro'}"
+        return _container(launch, [*in_image, *argv], port, env, volume)
     if engine.runtime == "venv":
         if launch.environment is None:
             raise InfrastructureError(f"engines.{engine.key}.environment: {engine.environment} has not been made")
@@ -48,11 +54,16 @@ def command(
     return Command(argv=[found, *argv], env=env)
 
 
-def inside(launch: Launch, model_path: Path) -> str:
-    """The model's path as the server sees it."""
+def inside(launch: Launch, path: Path, mount: Path | None = None) -> str:
+    """A path at or below `mount` (the model's directory, if not said) as the server sees it."""
     if launch.setting.engine.runtime == "container":
-        return f"{MODELS_INSIDE}/{model_path.name}"
-    return str(model_path)
+        return str(MODELS_INSIDE / path.relative_to(mount or _directory(launch)))
+    return str(path)
+
+
+def _directory(launch: Launch) -> Path:
+    assert launch.model_path is not None  # an adapter that needs a model has refused before
+    return launch.model_path.parent
 
 
 def bind_address(launch: Launch) -> str:
@@ -76,7 +87,7 @@ def _container_tool(launch: Launch) -> str:
     raise InfrastructureError(f"engines.{launch.setting.engine.key}: needs {' or '.join(tools)} to run a container")
 
 
-def _container(launch: Launch, argv: list[str], port: int, env: dict[str, str]) -> Command:
+def _container(launch: Launch, argv: list[str], port: int, env: dict[str, str], volume: str) -> Command:
     engine, device = launch.setting.engine, launch.device
     entry = image(engine)
     if device and entry.get("cuda") and _version(device.cuda) < _version(str(entry["cuda"])):
@@ -85,24 +96,34 @@ def _container(launch: Launch, argv: list[str], port: int, env: dict[str, str]) 
             f"{device.driver} supports up to {device.cuda}; it would run on the CPU without a word: update the driver"
         )
     reference = f"{entry['repository']}@{entry['digest']}"
-    models = [f"{launch.model_path.parent}:{MODELS_INSIDE}:ro"] if launch.model_path else []
     if _container_tool(launch) == "docker":
         name = f"{LABEL}-{uuid.uuid4().hex[:12]}"
         run = ["docker", "run", "--rm", "--init", "--name", name, "--label", f"{LABEL}={launch.label}"]
         run += ["--publish", f"127.0.0.1:{port}:{port}", "--shm-size", "8g"]
         # Quoted: docker splits the option's value at commas.
         run += ["--gpus", f'"device={",".join(d.uuid for d in launch.devices)}"'] if device else []
-        run += [part for mount in models for part in ("--volume", mount)]
+        run += ["--volume", volume]
+        if server_cpus := allot(launch.setting.cpus).get("server"):
+            run += ["--cpuset-cpus", ",".join(map(str, server_cpus))]
         run += [part for key, value in env.items() for part in ("--env", f"{key}={value}")]
         run += ["--entrypoint", entry["entrypoint"]] if entry.get("entrypoint") else []
-        return Command(argv=[*run, reference, *argv], cleanup=["docker", "rm", "--force", name])
+        return Command(argv=[*run, reference, *argv], cleanup=["docker", "rm", "--force", name], container=name)
     run = ["apptainer", "exec", "--containall", "--writable-tmpfs", *(["--nv"] if device else [])]
-    run += [part for mount in models for part in ("--bind", mount)]
+    run += ["--bind", volume]
     run += [part for key, value in env.items() for part in ("--env", f"{key}={value}")]
     entrypoint = entry.get("entrypoint")
     if not entrypoint:
         raise InfrastructureError(f"envs/images.yaml: {engine.image}: lacks entrypoint, which apptainer needs")
     return Command(argv=[*run, f"docker://{reference}", entrypoint, *argv])
+
+
+def container_pid(name: str) -> int:
+    """The container's first process as this machine counts: it descends from docker's daemon, not from us."""
+    asked = ["docker", "inspect", "--format", "{{.State.Pid}}", name]
+    answer = subprocess.run(asked, capture_output=True, text=True, check=False)
+    if answer.returncode or not answer.stdout.strip().isdigit():
+        raise InfrastructureError(f"docker does not tell the process of {name}: {answer.stderr.strip()}")
+    return int(answer.stdout)
 
 
 def _version(text: str) -> tuple[int, ...]:

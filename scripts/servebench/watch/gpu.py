@@ -96,7 +96,7 @@ class Sampler:
 
     def sample(self, own: set[int]) -> dict[str, Any]:
         """One row of the telemetry without its time; `own` are the pids of the server's process tree."""
-        holders = self._holders()
+        holders = self.holders()
         using = self._using()
         ours_seen = holders is not None and any(pid in own for pid in holders)
         memory = _known(sum, [holders[pid] for pid in holders if pid in own]) if holders and ours_seen else None
@@ -130,7 +130,7 @@ class Sampler:
         """End the NVML session."""
         nvml.nvmlShutdown()
 
-    def _holders(self) -> dict[int, int | None] | None:
+    def holders(self) -> dict[int, int | None] | None:
         """Bytes by pid of every process that has something on the GPU; None when the list is not given."""
         found: dict[int, int | None] = {}
         for query in (nvml.nvmlDeviceGetComputeRunningProcesses, nvml.nvmlDeviceGetGraphicsRunningProcesses):

@@ -1,0 +1,164 @@
+"""Ollama: `ollama serve` as a binary or a container, and the llama-server it starts (Ollama 0.30 and later)."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from servebench.engines import llama_log, runtime
+from servebench.engines.arguments import value
+from servebench.engines.base import Adapter, Command, Difference, LaunchFailed, log_tail
+from servebench.infrastructure import InfrastructureError
+from servebench.models import ollama as store
+
+SPAWN = re.compile(r'msg="starting llama-server"\s+cmd="((?:[^"\\]|\\.)*)"')
+TRUNCATED = re.compile(r'msg="truncating input prompt"')
+NOT_PARALLEL = re.compile(r"does not currently support parallel requests")
+CONFIGURED = re.compile(r'msg="server config"\s+env="map\[(.*)\]"')
+
+
+class Ollama(Adapter):
+    """Slots are OLLAMA_NUM_PARALLEL, the context is OLLAMA_CONTEXT_LENGTH.
+
+    A model of an `ollama://` source is served from its store by its own name, any other GGUF is created under the
+    model's key. What counts is what the llama-server that Ollama starts was told, and that is read from the log.
+    """
+
+    health_path = "/"  # up before any model is loaded
+
+    def command(self, port: int) -> Command:
+        """`ollama serve` on the store that holds the model."""
+        if self.launch.model_path is None:
+            raise InfrastructureError(f"settings.{self.setting.name}.model: Ollama needs a model")
+        env = {
+            "OLLAMA_HOST": f"{runtime.bind_address(self.launch)}:{port}",
+            "OLLAMA_MODELS": runtime.inside(self.launch, self.store, mount=self.store),
+            "OLLAMA_NUM_PARALLEL": str(self.setting.slots),
+            "OLLAMA_MAX_LOADED_MODELS": "1",
+            "OLLAMA_KEEP_ALIVE": "-1",
+            "OLLAMA_NOPRUNE": "1",  # the store is shared: serve would delete what it does not know
+            "OLLAMA_NO_CLOUD": "1",
+        }
+        if self.setting.context is not None:
+            env["OLLAMA_CONTEXT_LENGTH"] = str(self.setting.context)
+        argv = ["serve", *self.setting.args]
+        return runtime.command(
+            self.launch, argv, port=port, in_venv=[], in_image=[], env=env, mount=self.store, writable=not self.pulled
+        )
+
+    @property
+    def pulled(self) -> bool:
+        """Whether the model comes from a registry; else it is created from a file."""
+        return (self.setting.model.source or "").startswith("ollama://")
+
+    @property
+    def store(self) -> Path:
+        """OLLAMA_MODELS: where the blob lies, or beside the cache's own files."""
+        assert self.launch.model_path is not None
+        base = self.launch.model_path.parent.parent
+        return base if self.pulled else base / "ollama-created"
+
+    @property
+    def model(self) -> str:
+        """Ollama's name of the model."""
+        if self.pulled:
+            return store.parse(self.setting.model.source or "").name
+        return f"{self.setting.model.key}:latest"
+
+    @property
+    def extra(self) -> dict[str, Any]:
+        """Thinking off: of all switches only this one is heard on /v1."""
+        return {"reasoning_effort": "none"} if self.thinking_off else {}
+
+    def prepare(self, client: httpx.Client) -> None:
+        """Create the model if it is not in the store, then load it: the first answer of the port means nothing."""
+        names = [entry["name"] for entry in client.get("/api/tags").json()["models"]]
+        if self.model not in names:
+            if self.pulled:
+                raise self._failed(f"does not know {self.model}; its models are: {', '.join(names) or 'none'}")
+            self._create(client)
+        timeout_s = self.launch.runtime.ready_timeout_s
+        loaded = client.post("/api/generate", json={"model": self.model, "stream": False}, timeout=timeout_s)
+        if loaded.is_error:
+            raise self._failed(f"could not load {self.model}: {loaded.text[:300]}")
+
+    def _create(self, client: httpx.Client) -> None:
+        path, timeout_s = self.launch.model_path, self.launch.runtime.ready_timeout_s
+        assert path is not None
+        with path.open("rb") as file:
+            digest = f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+            if client.head(f"/api/blobs/{digest}").status_code != httpx.codes.OK:
+                file.seek(0)
+                client.post(f"/api/blobs/{digest}", content=file, timeout=timeout_s).raise_for_status()
+        request = {"model": self.model, "files": {path.name: digest}, "stream": False}
+        created = client.post("/api/create", json=request, timeout=timeout_s)
+        if created.is_error or "error" in created.json():
+            raise self._failed(f"could not create {self.model} from {path.name}: {created.text[:300]}")
+
+    def _failed(self, why: str) -> LaunchFailed:
+        return LaunchFailed(f"ollama {why}", log_tail(self.launch.log_path, 30))
+
+    def inspect(self, client: httpx.Client) -> dict[str, Any]:
+        """/api/version, /api/ps, and from the log: the spawn line, the inner server's start, truncated prompts."""
+        log = self.log()
+        spawned = [shlex.split(line.replace('\\"', '"')) for line in SPAWN.findall(log)]
+        inner = spawned[-1] if spawned else []
+        loaded: dict[str, Any] = next(
+            (m for m in client.get("/api/ps").json()["models"] if m["name"] == self.model), {}
+        )
+        start = llama_log.start(log)
+        slots, whole = value(inner, ("-np", "--parallel")), value(inner, ("-c", "--ctx-size"))
+        batch, micro_batch = value(inner, ("-b", "--batch-size")), value(inner, ("-ub", "--ubatch-size"))
+        configured = CONFIGURED.search(log)
+        size, on_gpu = loaded.get("size"), loaded.get("size_vram")
+        return {
+            "version": client.get("/api/version").json()["version"],
+            "build": start["build"],
+            "slots": int(slots) if slots else start["slots"],
+            "n_ctx_slot": start["n_ctx_slot"] or loaded.get("context_length"),
+            "kv_unified": start["kv_unified"],
+            "kv_cache_tokens": int(whole) if whole else None,
+            "threads": start["threads"],
+            "offloaded_layers": start["offloaded_layers"],
+            "all_layers": start["all_layers"],
+            "n_batch": int(batch) if batch else None,
+            "n_ubatch": int(micro_batch) if micro_batch else None,
+            "inner_argv": inner or None,
+            "runner_starts": len(spawned),
+            "truncated_prompts": len(TRUNCATED.findall(log)),
+            "parallel_refused": bool(NOT_PARALLEL.search(log)),
+            "model_digest": loaded.get("digest"),
+            "loaded": bool(loaded),
+            "expires_at": loaded.get("expires_at"),
+            "gpu_share": on_gpu / size if size and on_gpu is not None else None,
+            "quantization": (loaded.get("details") or {}).get("quantization_level"),
+            "server_config": configured[1] if configured else None,
+        }
+
+    def compare(self, facts: Mapping[str, Any]) -> list[Difference]:
+        """Parallelism and context of the inner server, one start of it, nothing truncated, everything on the GPU."""
+        asked: dict[str, Any] = {
+            "loaded": True,
+            "slots": self.setting.slots,
+            "runner_starts": 1,
+            "truncated_prompts": 0,
+            "quantization": self.setting.model.quantization,
+        }
+        if self.setting.context is not None:
+            asked["n_ctx_slot"] = self.setting.context
+        if self.launch.device is not None:
+            asked["gpu_share"] = 1.0
+        pinned = store.parse(self.setting.model.source or "").digest if self.pulled else None
+        if pinned:
+            asked["model_digest"] = pinned.removeprefix("sha256:")
+        return [
+            Difference(what=what, asked=wanted, got=facts[what])
+            for what, wanted in asked.items()
+            if wanted is not None and facts[what] is not None and facts[what] != wanted
+        ]
