@@ -149,8 +149,8 @@ class Sampler:
             samples = nvml.nvmlDeviceGetProcessUtilization(self._handle, self._seen_us)
         except nvml.NVMLError_NotFound:  # nobody used it since
             return {}
-        except nvml.NVMLError:
-            return None
+        except nvml.NVMLError as error:  # pynvml raises for an empty list, too
+            return {} if error.value == nvml.NVML_SUCCESS else None
         shares: dict[int, list[float]] = {}
         for sample in samples:
             if sample.timeStamp > self._seen_us:

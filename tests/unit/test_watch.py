@@ -1,0 +1,176 @@
+"""Watching: what the driver and the kernel say, and what is unknown."""
+
+import os
+import subprocess
+import sys
+import time
+from typing import Any
+
+import nvml_double
+import pytest
+from nvml_double import GIB, NO_PERMISSION, NOT_AVAILABLE, NOT_SUPPORTED, Nvml
+
+from servebench import watch
+from servebench.infrastructure import InfrastructureError
+from servebench.watch import gpu, host
+
+OURS, OTHER = 4_000_001, 4_000_002
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Nvml:
+    """A machine with two GPUs."""
+    return nvml_double.install(monkeypatch, Nvml(("GPU-aaaa-1", "GPU-bbbb-2")))
+
+
+def sample(driver: Nvml, own: set[int] | None = None) -> dict[str, Any]:
+    """One sample of the first GPU."""
+    return gpu.Sampler("GPU-aaaa-1").sample({OURS} if own is None else own)
+
+
+def test_gpus_are_described_and_chosen_by_uuid(driver: Nvml) -> None:
+    first, second = gpu.gpus()
+    assert (first.uuid, first.name, first.memory_gib, first.driver, first.cuda) == (
+        "GPU-aaaa-1",
+        "NVIDIA H200",
+        141.0,
+        "580.65.06",
+        "13.0",
+    )
+    assert gpu.resolve("GPU-bbbb", {}) == second
+    assert gpu.resolve("1", {}) == second
+    assert gpu.resolve(None, {"CUDA_VISIBLE_DEVICES": "GPU-bbbb-2"}) == second
+    assert gpu.resolve(None, {}) == first
+    assert gpu.resolve("cpu", {}) is None
+    with pytest.raises(InfrastructureError, match=r"runtime\.device: 'GPU-cccc' is not a GPU.*GPU-aaaa-1, GPU-bbbb-2"):
+        gpu.resolve("GPU-cccc", {})
+
+
+def test_a_machine_without_a_driver_has_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    double = nvml_double.install(monkeypatch, Nvml())
+    double.refuses["nvmlInitWithFlags"] = 9  # driver not loaded
+    assert gpu.gpus() == []
+    assert gpu.resolve(None, {}) is None
+
+
+def test_own_and_foreign_use_are_told_apart(driver: Nvml) -> None:
+    driver.used = 50 * GIB
+    driver.processes = {OURS: 30 * GIB, OTHER: 20 * GIB}
+    driver.using = [(OURS, 100, 60), (OURS, 200, 80), (OTHER, 150, 12)]
+    found = sample(driver)
+    assert found["memory_bytes"] == 30 * GIB
+    assert found["device_memory_bytes"] == 50 * GIB
+    assert found["utilisation"] == pytest.approx(0.70)
+    assert found["foreign_utilisation"] == pytest.approx(0.12)
+    assert (found["device_utilisation"], found["power_w"], found["clock_mhz"]) == (0.8, 412.5, 1980)
+    assert (found["temperature_c"], found["throttle"], found["ecc_errors"]) == (61, "power_cap", 0)
+
+
+def test_only_what_is_newer_than_the_last_sample_counts(driver: Nvml) -> None:
+    driver.processes = {OURS: GIB, OTHER: GIB}
+    driver.using = [(OTHER, 100, 90)]
+    sampler = gpu.Sampler("GPU-aaaa-1")
+    assert sampler.sample({OURS})["foreign_utilisation"] == pytest.approx(0.9)
+    assert sampler.sample({OURS})["foreign_utilisation"] == 0.0
+    driver.using.append((OTHER, 200, 30))
+    assert sampler.sample({OURS})["foreign_utilisation"] == pytest.approx(0.3)
+
+
+def test_alone_on_the_gpu_there_is_no_foreign_use_even_where_shares_are_not_told(driver: Nvml) -> None:
+    driver.processes = {OURS: GIB}
+    driver.refuses["nvmlDeviceGetProcessUtilization"] = NOT_SUPPORTED
+    found = sample(driver)
+    assert found["foreign_utilisation"] == 0.0
+    assert found["utilisation"] is None
+
+
+@pytest.mark.parametrize("code", [NOT_SUPPORTED, NO_PERMISSION])
+def test_what_the_driver_does_not_give_is_unknown_and_never_zero(driver: Nvml, code: int) -> None:
+    driver.processes = {OURS: NOT_AVAILABLE, OTHER: GIB}
+    for name in ("ProcessUtilization", "UtilizationRates", "PowerUsage", "ClockInfo", "Temperature", "TotalEccErrors"):
+        driver.refuses[f"nvmlDeviceGet{name}"] = code
+    driver.refuses["nvmlDeviceGetCurrentClocksThrottleReasons"] = code
+    found = sample(driver)
+    known = {name for name, value in found.items() if value is not None}
+    assert known == {"device_memory_bytes"}
+    driver.refuses["nvmlDeviceGetComputeRunningProcesses_v3"] = code
+    assert sample(driver)["foreign_utilisation"] is None
+
+
+def test_pids_of_another_namespace_make_foreign_use_unknown(driver: Nvml) -> None:
+    driver.processes = {OTHER: GIB}
+    driver.using = [(OTHER, 100, 90)]
+    assert sample(driver)["foreign_utilisation"] is None
+    assert sample(driver)["memory_bytes"] is None
+
+
+def test_the_fingerprint_is_that_of_the_machine_and_not_of_the_moment(driver: Nvml) -> None:
+    first = watch.machine()
+    assert first == watch.machine()
+    assert [found["uuid"] for found in first["gpus"]] == ["GPU-aaaa-1", "GPU-bbbb-2"]
+    driver.uuids = ("GPU-aaaa-1",)
+    assert watch.machine()["fingerprint"] != first["fingerprint"]
+
+
+BURN = "import time\nend = time.monotonic() + 30\nwhile time.monotonic() < end: pass"
+
+
+def test_a_planted_foreign_process_is_seen_and_our_own_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Our own work is below this process; the foreign one is started so that it is nobody's child.
+    ours = subprocess.Popen([sys.executable, "-c", BURN])
+    try:
+        sampler = host.Sampler(ours.pid, os.getpid())
+        time.sleep(1.0)
+        alone = sampler.sample()
+        planted = subprocess.run(
+            ["sh", "-c", f"setsid {sys.executable} -c '{BURN}' & echo $!"], capture_output=True, text=True, check=False
+        )
+        foreign = int(planted.stdout)
+        try:
+            sampler.sample()
+            time.sleep(1.0)
+            beside = sampler.sample()
+        finally:
+            os.kill(foreign, 9)
+    finally:
+        ours.kill()
+        ours.wait()
+    assert alone["utilisation"] > 0.1
+    assert alone["memory_bytes"] > 2**20
+    assert beside["foreign_utilisation"] > 0.1
+    assert alone["utilisation"] + alone["foreign_utilisation"] <= 1.05
+
+
+def test_the_watcher_samples_at_its_interval_and_keeps_the_largest_memory() -> None:
+    began = time.monotonic_ns()
+    server = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    with watch.Watcher(server.pid, "cpu", interval_s=0.1) as watcher:
+        time.sleep(3)
+        server.kill()
+        server.wait()
+        time.sleep(0.5)
+        table = watcher.table(began, time.monotonic_ns())
+        assert table.schema == watch.TELEMETRY_SCHEMA
+        assert 5 <= table.num_rows <= 35
+        assert watcher.kind == "host"
+        sizes = table["memory_bytes"].to_pylist()
+        assert sizes[-1] is None  # gone is unknown, not 0
+        assert watcher.memory_gib == max(size for size in sizes if size is not None) / 2**30
+        assert table["power_w"].null_count == table.num_rows
+        assert watcher.table(0, 1).num_rows == 0
+
+
+def test_a_server_that_is_not_ours_has_unknown_memory() -> None:
+    with watch.Watcher(None, None, interval_s=0.1) as watcher:
+        time.sleep(1.5)
+        assert watcher.memory_gib is None
+        assert watcher.table(0, time.monotonic_ns())["memory_bytes"].null_count > 0
+
+
+def test_a_watching_process_that_died_is_an_error() -> None:
+    watcher = watch.Watcher(os.getpid(), "cpu")
+    watcher._process.kill()
+    watcher._process.wait()
+    with pytest.raises(RuntimeError, match="the watching process ended with status -9"):
+        watcher.table(0, 1)
+    watcher.close()
