@@ -259,7 +259,9 @@ def test_a_slice_gives_its_session_back(config):
         session = plan.session_from_slice(plan.session_slice(loaded, setting), 2, rank)
         assert (session.round, session.rank, session.experiment) == (2, rank, "quickstart")
         assert (session.setting.users, session.setting.args) == (setting.users, setting.args)
-        assert session.setting.model.sha256 == setting.model.sha256
+        assert (session.setting.model.sha256, session.setting.model.source) == (setting.model.sha256, None)
+        again = plan.session_from_slice(plan.session_slice(loaded, setting), 2, rank, loaded.models)
+        assert again.setting.model == setting.model
 
 
 def test_the_reported_plan_survives_json(config):
