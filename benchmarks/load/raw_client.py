@@ -3,7 +3,7 @@
 It knows nothing of HTTP: a reply is over when a block ends like the clock server's replies end. What it costs and how
 late it is on a core is the limit any client in this language has there. Prints one JSON object.
 
-    python benchmarks/load/raw_client.py --url http://127.0.0.1:PORT --users 256 --answer-s 2.59 --answers 6
+    python benchmarks/load/raw_client.py --url http://127.0.0.1:PORT --users 256 --answer-s 2.59 --spread-s 2.59 --answers 4
 """
 
 import argparse
@@ -36,7 +36,7 @@ class User(asyncio.Protocol):
         self.transport.write(self.payload)
 
 
-async def load(host: str, port: int, users: int, answer_s: float, answers: int, tokens: int) -> dict:
+async def load(host: str, port: int, users: int, answer_s: float, answers: int, tokens: int, spread_s: float) -> dict:
     loop = asyncio.get_running_loop()
     # As long as one of ours, with a prompt of the set en-short.
     body = json.dumps({"model": "clock", "stream": True, "max_tokens": tokens, "messages": "x" * 400}).encode()
@@ -47,7 +47,7 @@ async def load(host: str, port: int, users: int, answer_s: float, answers: int, 
     gc.disable()
     cpu_s, start_ns = time.process_time(), monotonic_ns()
     for place, user in enumerate(crowd):
-        loop.call_later(answer_s * place / users, user.send)
+        loop.call_later(spread_s * place / users, user.send)
     window_ns = start_ns + round(2 * answer_s * 1e9), start_ns + round((2 + answers) * answer_s * 1e9)
     await asyncio.sleep((2 + answers) * answer_s + 0.2)
     cpu_s, wall_s = time.process_time() - cpu_s, (monotonic_ns() - start_ns) / 1e9
@@ -64,9 +64,11 @@ def main() -> None:
     parser.add_argument("--answer-s", type=float, required=True)
     parser.add_argument("--answers", type=int, required=True)
     parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--spread-s", type=float, required=True)
     given = parser.parse_args()
     host, port = given.url.removeprefix("http://").split(":")
-    print(json.dumps(uvloop.run(load(host, int(port), given.users, given.answer_s, given.answers, given.tokens))))
+    loading = load(host, int(port), given.users, given.answer_s, given.answers, given.tokens, given.spread_s)
+    print(json.dumps(uvloop.run(loading)))
 
 
 if __name__ == "__main__":

@@ -54,9 +54,10 @@ class Bound:
             self.memory[worker] = max(self.memory[worker], worker.memory_info().rss)
 
 
-def raw(url: str, users: int, schedule: Schedule, answers: int) -> dict:
+def raw(url: str, users: int, schedule: Schedule, answers: int, spread_s: float) -> dict:
     command = [sys.executable, str(RAW), "--url", url, "--users", str(users), "--tokens", str(schedule.tokens)]
     command += ["--answer-s", str(schedule.answer_s), "--answers", str(answers)]
+    command += ["--spread-s", str(spread_s)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as client:
         on_one_core(client.pid, CLIENT_CPU)
         found = json.loads(client.communicate()[0])
@@ -70,13 +71,13 @@ def raw(url: str, users: int, schedule: Schedule, answers: int) -> dict:
     }
 
 
-def ours(url: str, users: int, schedule: Schedule, answers: int, processes: int) -> dict:
+def ours(url: str, users: int, schedule: Schedule, answers: int, spread_s: float, processes: int) -> dict:
     workload = Workload(
         prompts="en-short",
         max_tokens=schedule.tokens,
         warmup_s=2 * schedule.answer_s,
         window_s=answers * schedule.answer_s,
-        spread_s=schedule.answer_s,
+        spread_s=spread_s,
     )
     bound = Bound()
     target = Target(url=url, model="clock")
@@ -96,8 +97,10 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=1, help="of our client, all on the one core")
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--out", type=Path, help="JSON file to write the figures to")
+    parser.add_argument("--together", action="store_true", help="all users start at once, as peers' do")
     given = parser.parse_args()
     schedule = Schedule(ttft_ms=given.ttft_ms, itl_ms=given.itl_ms, tokens=given.tokens, lockstep=given.lockstep)
+    spread_s = 0.0 if given.together else schedule.answer_s
     found = []
     with running(schedule) as (url, server):
         how = on_one_core(server, SERVER_CPU)
@@ -105,13 +108,14 @@ def main() -> None:
             for name in ("raw", "servebench"):
                 busy_s = sum(psutil.Process(server).cpu_times()[:2])
                 one = (
-                    raw(url, given.users, schedule, given.answers)
+                    raw(url, given.users, schedule, given.answers, spread_s)
                     if name == "raw"
-                    else ours(url, given.users, schedule, given.answers, given.processes)
+                    else ours(url, given.users, schedule, given.answers, spread_s, given.processes)
                 )
                 server_cpu_s = sum(psutil.Process(server).cpu_times()[:2]) - busy_s
                 found.append({"client": name, "users": given.users, "server_cpu_s": server_cpu_s, **one})
-    table = Table(title=f"{given.users} users, {given.itl_ms:g} ms a token, {given.tokens} tokens, {how}")
+    start = "together" if given.together else "spread"
+    table = Table(title=f"{given.users} users, {start}, {given.itl_ms:g} ms a token, {given.tokens} tokens, {how}")
     for column in ("client", "processes", "TTFT error p50/p99 ms", "arrival error p50/p99 ms", "delivered ÷ ideal"):
         table.add_column(column)
     for column in ("CPU s per 100k chunks", "CPU", "chunks"):

@@ -1,9 +1,12 @@
 """`servebench load` and `servebench calibrate` as a person runs them."""
 
 import json
+import signal
 import subprocess
 import sys
+import time
 
+import psutil
 import pyarrow.parquet as pq
 import pytest
 from scripted_server import ScriptedServer, refusal, reply
@@ -115,3 +118,19 @@ def test_calibrate_writes_and_remembers(tmp_path):
     (kept,) = (tmp_path / "calibration").glob("*.json")
     assert json.loads(kept.read_text(encoding="utf-8")) == found
     assert "TTFT error" in done.stdout
+
+
+def test_ctrl_c_ends_everything_without_a_traceback(tmp_path):
+    with ScriptedServer(lambda _: reply(4, gap_s=0.01)) as server:
+        command = [sys.executable, "-m", "servebench", "load", "--url", server.url, "--model", "m", "--users", "40"]
+        running = subprocess.Popen([*command, "--out", tmp_path], stderr=subprocess.PIPE, text=True)
+        until = time.monotonic() + 60
+        while len(server.received) < 5 and time.monotonic() < until:
+            time.sleep(0.1)
+        workers = psutil.Process(running.pid).children()
+        assert len(workers) == 4
+        running.send_signal(signal.SIGINT)
+        stderr = running.communicate(timeout=30)[1]
+    assert running.returncode != 0
+    assert "Traceback" not in stderr
+    assert psutil.wait_procs(workers, timeout=10)[1] == []

@@ -220,7 +220,9 @@ def running(schedule: Schedule) -> Iterator[tuple[str, int]]:
         "--parent",
         str(os.getpid()),
     ]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, process_group=0
+    ) as process:
         assert process.stdin is not None and process.stdout is not None
         try:
             line = process.stdout.readline()

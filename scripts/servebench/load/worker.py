@@ -253,7 +253,6 @@ def _first_line() -> bytes:
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the parent, which stops its workers
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever else prints, prints to the console
     job = Job.from_json(_first_line())

@@ -73,6 +73,7 @@ class Workers:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=[] if job.tickets is None else [job.tickets],
+            process_group=0,  # Ctrl-C goes to the parent, which stops its workers
         )
         self._processes.append(process)
         assert process.stdin is not None and process.stdout is not None
