@@ -83,6 +83,21 @@ def test_the_h200_cells_are_the_published_ones(name):
     assert loaded.runs["extra"]["control"] == "llama-np16-control"
 
 
+@pytest.mark.parametrize("name", ["l4-cloud", "l4-cloud-url", "rtx4090"])
+def test_every_published_cell_is_measured(name):
+    """And stands as in the article's own table: users and value by engine and slots."""
+    loaded = load(name)
+    cells = read_reference(CONFIG / "references" / f"{loaded.reference}-concurrency.csv")
+    article = read_reference(CONFIG / "references" / f"{loaded.reference}.csv")
+    for cell in cells:
+        setting = loaded.settings[cell["setting"]]
+        assert cell["users"] in setting.users
+        published = {value for key, value in cell.items() if key.endswith("_min") and value is not None}
+        rows = [row for row in article if setting.name.startswith(row["engine"]) and row["users"] == cell["users"]]
+        rows = [row for row in rows if row.get("slots") in (None, setting.slots)]
+        assert any(published <= set(row.values()) for row in rows), cell
+
+
 def test_the_published_numbers_of_users():
     l4 = {row["users"] for row in read_reference(CONFIG / "references" / "l4-cloud.csv")}
     assert l4 <= set(load("l4-cloud").settings["ollama-p1"].users)
@@ -254,4 +269,3 @@ def test_what_nothing_pins_is_said_in_both_languages(name):
     texts = [loaded.title, *loaded.deviations, *loaded.unverified]
     texts += [model.unverified for model in loaded.models.values() if not model.sha256]
     assert all(set(text) == {"en", "ja"} for text in texts)
-    assert list((CONFIG / "references").glob(f"{loaded.reference}*.csv"))
