@@ -130,9 +130,9 @@ def test_a_warm_up_request_with_tokens_in_the_window_is_drained():
     assert long[0]["end_ns"] > measurement.meta["window_end_ns"]
 
 
-def ledger_with(sent_ns, *block_ns):
+def ledger_with(sent_ns, *block_ns, scheduled_ns=0):
     ledger = Ledger(process=0, processes=1)
-    running = ledger.begin(user=0, prompt_id="p", scheduled_ns=0)
+    running = ledger.begin(user=0, prompt_id="p", scheduled_ns=scheduled_ns)
     running.sent_ns, running.blocks = sent_ns, [(at_ns, b"data: {}\n\n") for at_ns in block_ns]
     return ledger
 
@@ -147,11 +147,16 @@ def ledger_with(sent_ns, *block_ns):
         (999, [1_000], True),
         (999, [1_999], True),
         (999, [500, 2_000], False),
-        (None, [], False),  # not sent yet: cannot be a target any more
     ],
 )
 def test_what_the_window_1000_to_2000_waits_for(sent_ns, blocks, awaited):
     assert ledger_with(sent_ns, *blocks).awaits(1_000, 2_000, by_schedule=False) is awaited
+
+
+@pytest.mark.parametrize(("scheduled_ns", "awaited"), [(999, False), (1_000, True), (1_999, True), (2_000, False)])
+def test_what_seeks_a_connection_is_waited_for_where_it_was_due(scheduled_ns, awaited):
+    ledger = ledger_with(None, scheduled_ns=scheduled_ns)
+    assert ledger.awaits(1_000, 2_000, by_schedule=False) is awaited
 
 
 def test_the_ledger_counts_requests_sent_since():

@@ -61,10 +61,11 @@ class Ledger:
     def awaits(self, start_ns: int, end_ns: int, *, by_schedule: bool) -> bool:
         """Whether something runs that the window [start, end) needs: a target, or a warm-up request that the window
         has heard from (any block of its body counts, so that a request is waited for too long rather than too short).
+        One that still seeks a connection is where it was scheduled: if it gets none, that is the target's failure.
         """
         for exchange in self.running.values():
-            began_ns = exchange.scheduled_ns if by_schedule else exchange.sent_ns
-            if began_ns is None or began_ns >= end_ns:
+            began_ns = exchange.scheduled_ns if by_schedule or exchange.sent_ns is None else exchange.sent_ns
+            if began_ns >= end_ns:
                 continue
             if began_ns >= start_ns or any(start_ns <= at_ns < end_ns for at_ns, _ in exchange.blocks):
                 return True

@@ -74,6 +74,7 @@ class Worker:
         commands = asyncio.StreamReader()
         await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)
         self.dispatcher = Dispatcher(crew, iter(()))
+        self.trace = requests.trace() if workload.mode == "trace" else []
         opened, refusal = await crew.warm(job.users)
         probe = await self._probe(crew) if job.probe and opened else None
         self.say(ready=True, opened=opened, refusal=refusal, probe=probe)
@@ -136,7 +137,7 @@ class Worker:
     def _due(self, requests: Requests, start_ns: int) -> Iterator[tuple[int, Any]]:
         job, workload = self.job, self.job.workload
         if workload.mode == "trace":
-            for at_s, request in requests.trace():
+            for at_s, request in self.trace:
                 yield start_ns + round(at_s * 1e9), partial(lambda made: made, request)
         else:
             assert workload.rate is not None
@@ -153,7 +154,7 @@ class Worker:
             due_ns = time.monotonic_ns() + round(_TICK_S * 1e9)
             await asyncio.sleep(_TICK_S)
             self.lags_ns.append(max(0, time.monotonic_ns() - due_ns))
-            if not through and self.ledger.through >= set(self.job.users):
+            if not through and len(self.ledger.through) == len(self.job.users):
                 through = True
                 self.say(through=True, through_ns=self.ledger.through_ns)
             if not drained and (load.done() or self._drained()):
