@@ -1,0 +1,394 @@
+"""A target is never asked again what it has answered: at full size, killed half-way, cut short, enlarged."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import model_double
+from chat_double import ChatDouble, serving
+from model_double import BASELINE, PUBLISHED, SIGN_TESTS
+from servebench import configuration, estimate, evaluate, plan, publish_quantization, tables
+from servebench.faults import Fault
+from servebench.tables import evaluated
+from servebench.tasks import TASKS, answers, data
+from servebench.tasks.schemas import FAILED
+from servebench.tasks.task import Question, Reply
+
+CONCURRENCY = 4
+SMALL = {"jcommonsenseqa": {"set": "small", "limit": 10}, "mgsm": {"set": "small", "limit": 12}}
+
+
+class Experiment:
+    """Targets behind one address, with their questions in place."""
+
+    def __init__(self, folder, url, tasks, targets=("A", "B"), **section):
+        self.results = folder / "results" / "evaluated"
+        self.config = {
+            "experiment": "evaluated",
+            "engines": {t.lower(): {"kind": "url", "url": url, "options": {"model": t}} for t in targets},
+            "models": {t.lower(): {"source": "file:///nowhere.gguf", "sha256": "0" * 64} for t in targets},
+            "workload": {"prompts": "en-short", "max_tokens": 4, "warmup_s": 1, "window_s": 1},
+            "settings": {"s": {"engine": targets[0].lower(), "model": targets[0].lower(), "slots": 1, "users": [1]}},
+            "evaluations": {
+                "baseline": targets[0],
+                "concurrency": CONCURRENCY,
+                "tasks": tasks,
+                "targets": {t: {"engine": t.lower(), "model": t.lower(), "slots": 4} for t in targets},
+                **section,
+            },
+        }
+
+    @property
+    def plan(self):
+        return configuration.load(self.config, ["config.yaml"])
+
+    def context(self, target, **context):
+        loaded = self.plan
+        for name, task in loaded.evaluations.tasks.items():
+            path = evaluate.questions_path(self.results, name)
+            data.copy(TASKS[name], task.set, task.sha256, path, cache_root=self.results / "cache")
+        return evaluate.Context(
+            slice=plan.target_slice(loaded, target),
+            models=loaded.models,
+            results=self.results,
+            runtime=plan.Runtime(ready_timeout_s=5),
+            engine_log=self.results / "engine.log",
+            **{"retry_failed": False, **context},
+        )
+
+    def run(self, target, **context):
+        evaluate.run(self.context(target, **context))
+        return answers.read(estimate.target_path(self.results, target))
+
+    def questions(self):
+        return {
+            name: evaluate.asked_questions(self.results, name, task)
+            for name, task in self.plan.evaluations.tasks.items()
+        }
+
+    def tables(self):
+        loaded = self.plan
+        read = [answers.read(estimate.target_path(self.results, target)) for target in loaded.evaluations.targets]
+        return evaluated.make(loaded.evaluations, read, self.questions())
+
+    def stored(self):
+        return sorted((self.results / "store" / "answers").glob("*.jsonl"))
+
+
+def knows(prompt):
+    return not prompt.startswith("What is the capital")
+
+
+def constant(model, prompt, time):
+    return Reply(text="答え: 1", finish_reason="stop")
+
+
+@pytest.fixture
+def double():
+    with serving(ChatDouble(constant, knows)) as made:
+        yield made
+
+
+def write_choices(path):
+    rows = [
+        {
+            "q_id": 8939 + i,
+            "question": f"問{i}",
+            "label": i % 5,
+            **{f"choice{j}": c for j, c in enumerate("甲乙丙丁戊")},
+        }
+        for i in range(1119)
+    ]
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+
+
+def write_numbers(path):
+    path.write_text("".join(f"問{i}\t{37 * i:,}\n" for i in range(1, 251)), encoding="utf-8")
+
+
+def test_full_size_gives_the_published_figures(tmp_path):
+    """1,119 + 250 + 300 questions, twice, of two targets over HTTP: replies, scores and p as published."""
+    write_choices(tmp_path / "choices.jsonl")
+    write_numbers(tmp_path / "numbers.tsv")
+    tasks = {
+        "jcommonsenseqa": {"set": str(tmp_path / "choices.jsonl")},
+        "mgsm": {"set": str(tmp_path / "numbers.tsv")},
+        "proofreading": {},
+    }
+    targets = (BASELINE, "Q4_K_M")
+    loaded = {
+        "jcommonsenseqa": TASKS["jcommonsenseqa"].load(tmp_path / "choices.jsonl"),
+        "mgsm": TASKS["mgsm"].load(tmp_path / "numbers.tsv"),
+        "proofreading": TASKS["proofreading"].load(
+            configuration.ROOT / "config" / "tasks" / "proofreading" / "sentences.jsonl"
+        ),
+    }
+    said = {
+        (target, TASKS[task].prompt(question), repeat): (task, question.question_id, reply)
+        for target, task, repeat, question, reply in model_double.replies(loaded, model_double.scripts())
+        if target in targets
+    }
+    with serving(ChatDouble(lambda *key: said[key][2], knows)) as double:
+        experiment = Experiment(tmp_path, double.url, tasks, targets, margins={"mgsm": 5})
+        for target in targets:
+            facts = experiment.run(target).facts
+            assert (facts["status"], facts["asked"], facts["answered"], facts["failures"]) == ("ok", 3338, 3338, 0)
+        assert len(double.asked) == 2 * 1669
+        assert set(double.asked.values()) == {2}
+        assert double.most_running <= CONCURRENCY
+        made = experiment.tables()
+    stored = {(r["target"], r["task"], r["question_id"], r["repeat"]): r["text"] for r in made["answers"].to_pylist()}
+    assert stored == {(target, task, id_, r): reply.text for (target, _, r), (task, id_, reply) in said.items()}
+    for target in targets:
+        for measure in ("jcommonsenseqa", "mgsm", "proof_fixed"):
+            shares = [
+                round(100 * row["share"], 1)
+                for row in made["scores"].to_pylist()
+                if (row["target"], row["measure"]) == (target, measure)
+            ]
+            assert (min(shares), max(shares)) == (
+                PUBLISHED[target][f"{measure}_min"],
+                PUBLISHED[target][f"{measure}_max"],
+            )
+    for row in made["comparisons"].to_pylist():
+        wanted = SIGN_TESTS[row["measure"], "Q4_K_M"]
+        run = f"run{row['repeat']}"
+        assert (row["base_only"], row["other_only"]) == (wanted[f"{run}_base_only"], wanted[f"{run}_other_only"])
+    published = publish_quantization.quantization(made, experiment.plan)
+    assert len(published["comparisons"]) == 8
+    assert all(row["sentence"]["en"] for row in published["comparisons"])
+    paths = tables.write(tmp_path / "tables", made)
+    assert [tables.read(path).num_rows for path in paths] == [made[path.stem].num_rows for path in paths]
+
+
+def test_every_request_says_how_it_is_sampled(tmp_path, double):
+    experiment = Experiment(tmp_path, double.url, SMALL, seed=7)
+    experiment.config["evaluations"]["targets"]["A"]["request"] = {"top_k": None, "x": {"y": 1}}
+    experiment.run("A")
+    body = double.bodies[0]
+    assert {key: body[key] for key in ("model", "temperature", "top_p", "seed", "max_tokens", "x")} == {
+        "model": "A", "temperature": 0, "top_p": 1.0, "seed": 7, "max_tokens": 64, "x": {"y": 1},
+    }  # fmt: skip
+    assert "top_k" not in body
+    assert [message["role"] for message in body["messages"]] == ["user"]
+    experiment.run("B")
+    assert double.bodies[-1]["top_k"] == 1
+
+
+def test_the_second_repeat_has_another_order_which_the_seed_decides(tmp_path, double):
+    experiment = Experiment(tmp_path / "one", double.url, SMALL, concurrency=1)
+    experiment.run("A")
+    first, second = double.order[:22], double.order[22:]
+    prompts = [TASKS[task].prompt(q) for task, questions in experiment.questions().items() for q in questions]
+    assert [prompt for _, prompt in first] == prompts
+    assert sorted(second) == sorted(first)
+    assert second != first
+    for seed, same in ((0, True), (1, False)):
+        double.order.clear()
+        Experiment(tmp_path / f"again{seed}", double.url, SMALL, concurrency=1, seed=seed).run("A")
+        assert (double.order[22:] == second) is same
+
+
+def test_what_is_answered_is_never_asked_again(tmp_path, double):
+    experiment = Experiment(tmp_path, double.url, SMALL)
+    before = experiment.run("A")
+    asked = double.asked.total()
+    assert asked == 2 * 22
+    estimate.target_path(experiment.results, "A").unlink()
+    after = experiment.run("A", retry_failed=True)
+    assert double.asked.total() == asked
+    assert after.answers.equals(before.answers)
+    assert len(after.facts["sessions"]) == 1, "nothing to ask, nothing launched"
+
+
+def test_a_higher_limit_asks_only_the_new_questions(tmp_path, double):
+    experiment = Experiment(tmp_path, double.url, {**SMALL})
+    experiment.run("A")
+    double.asked.clear()
+    experiment.config["evaluations"]["tasks"] = {**SMALL, "mgsm": {"set": "small", "limit": 15}}
+    facts = experiment.run("A").facts
+    new = {("A", TASKS["mgsm"].prompt(question)) for question in experiment.questions()["mgsm"][12:]}
+    assert len(new) == 3
+    assert double.asked == Counter(dict.fromkeys(new, 2))
+    assert facts["answered"] == 2 * 25
+
+
+def test_killed_half_way_it_goes_on_where_it_was(tmp_path):
+    def slow(model, prompt, time_):
+        time.sleep(0.02)
+        return constant(model, prompt, time_)
+
+    with serving(ChatDouble(slow, knows)) as double:
+        experiment = Experiment(tmp_path, double.url, {"mgsm": {"set": "small"}, "proofreading": {"limit": 60}})
+        context = experiment.context("A")
+        command = [sys.executable, "-m", "servebench", "evaluate", "--slice", context.slice]
+        command += ["--models", msgspec.json.encode(context.models).decode()]
+        command += ["--runtime", msgspec.json.encode(context.runtime).decode()]
+        command += ["--results", str(context.results), "--engine-log", str(context.engine_log)]
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + 60
+        while double.asked.total() < 70 and time.monotonic() < deadline:
+            time.sleep(0.005)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+        time.sleep(0.2)  # what was in flight is over
+        assert 70 <= double.asked.total() < 200
+        assert not estimate.target_path(experiment.results, "A").exists()
+        kept = sum("question_id" in json.loads(line) for file in experiment.stored() for line in _whole_lines(file))
+        assert double.asked.total() - kept <= CONCURRENCY, "at most the replies in flight are lost"
+        lost = double.asked.total() - kept
+        evaluated_ = experiment.run("A")
+        assert double.asked.total() == 200 + lost
+        assert evaluated_.facts["answered"] == 200
+        assert len(evaluated_.facts["sessions"]) == 2
+
+
+def _whole_lines(file: Path):
+    return file.read_bytes().split(b"\n")[:-1]
+
+
+def test_a_cut_last_line_is_asked_again_and_a_damaged_one_is_said(tmp_path, double):
+    experiment = Experiment(tmp_path, double.url, {"mgsm": {"set": "small", "limit": 5}})
+    experiment.run("A")
+    (file,) = experiment.stored()
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join(lines[:-2]) + lines[-2][:30])  # the last one tells how the session ended
+    double.asked.clear()
+    assert experiment.run("A").facts["answered"] == 10
+    assert double.asked.total() == 1
+    assert all(json.loads(line) for line in _whole_lines(file))
+    file.write_bytes(lines[0] + b'{"repeat": 1}\n' + b"".join(lines[1:]))
+    with pytest.raises(Fault, match=r"jsonl:2: is no reply"):
+        experiment.run("A")
+
+
+def test_questions_without_a_reply_are_rows_with_a_reason_and_tried_again_when_forced(tmp_path):
+    broken = {"HTTP 500": 500, "RemoteProtocolError": None}
+
+    def answer(model, prompt, time_):
+        for place, fault in enumerate(broken.values()):
+            if prompt == prompts[place]:
+                return fault
+        return constant(model, prompt, time_)
+
+    with serving(ChatDouble(answer, knows)) as double:
+        experiment = Experiment(tmp_path, double.url, {"mgsm": {"set": "small", "limit": 6}})
+        experiment.context("A")
+        prompts = [TASKS["mgsm"].prompt(question) for question in experiment.questions()["mgsm"]]
+        first = experiment.run("A")
+        experiment.run("B")
+        assert (first.facts["status"], first.facts["answered"], first.facts["failures"]) == ("ok", 8, 4)
+        failed = [row for row in first.answers.to_pylist() if row["outcome"] == FAILED]
+        assert Counter(row["reason"].split(":")[0] for row in failed) == Counter([*broken, *broken])
+        assert all(row["text"] is None and row["latency_s"] is not None for row in failed)
+        assert double.asked["A", prompts[0]] == 2, "an error is an answer of the server: asked once a repeat"
+        assert double.asked["A", prompts[1]] == 4, "a broken connection: sent once more"
+        made = experiment.tables()
+        row = next(row for row in made["scores"].to_pylist() if row["measure"] == "mgsm")
+        assert (row["n"], row["questions"]) == (4, 6), "no reply is no wrong answer"
+        assert made["targets"].to_pylist()[0]["marks"] == ["unanswered: 4 of 12"]
+        asked = double.asked.total()
+        experiment.run("A")
+        assert double.asked.total() == asked, "not by itself"
+        broken.clear()
+        again = experiment.run("A", retry_failed=True)
+        assert double.asked.total() == asked + 4
+        assert (again.facts["answered"], again.facts["failures"]) == (12, 0)
+
+
+def test_a_server_that_is_not_there_is_a_target_with_its_reason(tmp_path, double):
+    experiment = Experiment(tmp_path, double.url, SMALL)
+    experiment.config["engines"]["b"]["url"] = "http://127.0.0.1:9"
+    experiment.run("A")
+    context = experiment.context("B")
+    evaluate.run(evaluate.Context(**{**vars(context), "runtime": plan.Runtime(ready_timeout_s=0.1)}))
+    made = experiment.tables()
+    a, b = made["targets"].to_pylist()
+    assert (a["status"], b["status"], b["answered"], b["sessions"]) == ("ok", "failed", 0, 0)
+    assert "127.0.0.1:9" in b["reason"]
+    assert set(made["scores"]["target"].to_pylist()) == {"A"}
+    assert made["comparisons"].num_rows == 0
+    experiment.config["evaluations"]["baseline"] = "B"
+    assert experiment.tables()["comparisons"].num_rows == 0, "no baseline, no comparison"
+    publish_quantization.quantization(experiment.tables(), experiment.plan)
+
+
+def test_a_server_that_dies_keeps_its_answers_and_is_not_blamed_on_a_question(tmp_path):
+    gone = []
+
+    def answer(model, prompt, time_):
+        gone.append(prompt)
+        if len(gone) > 10:
+            return None
+        return constant(model, prompt, time_)
+
+    double = ChatDouble(answer, knows)
+    with serving(double):
+        experiment = Experiment(tmp_path, double.url, SMALL)
+        context = experiment.context("A")
+        alive = evaluate.engines.Server.alive
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(evaluate.engines.Server, "alive", lambda self: len(gone) <= 10 and alive(self))
+            evaluate.run(context)
+        found = answers.read(estimate.target_path(experiment.results, "A"))
+        assert found.facts["status"] == "failed"
+        assert found.facts["reason"].startswith("the server died while it was asked")
+        assert (found.facts["answered"], found.facts["failures"]) == (10, 0)
+        double.answer = constant
+        assert experiment.run("A").facts["answered"] == 44
+
+
+def test_under_load_the_same_questions_are_asked_of_a_busy_and_an_idle_server(tmp_path):
+    others = []
+
+    def answer(model, prompt, time_):
+        busy = double.running > 1
+        if prompt not in known:
+            time.sleep(0.05)
+            return Reply(text="busy", finish_reason="length")
+        others.append(busy)
+        return Reply(text="答え: 0" if busy else f"答え: {known[prompt]}", finish_reason="stop")
+
+    with serving(ChatDouble(answer, knows)) as double:
+        load = {"users": 3, "task": "mgsm", "questions": 10}
+        experiment = Experiment(tmp_path, double.url, SMALL, concurrency=1, under_load=load)
+        experiment.context("A")
+        questions = [q for of_task in experiment.questions().items() for q in _with_prompt(*of_task)]
+        known = {prompt: question.gold for prompt, question in questions}
+        facts = experiment.run("A").facts
+        experiment.run("B")
+        assert others[:54] == [False] * 54
+        assert others[54:64] == [True] * 10
+        assert facts["asked"] == 44, "those under load come on top"
+        assert facts["sessions"][-1]["load"]["replies"] >= 3
+        assert len(others) == 44 + 20 + 44, "of the baseline only"
+        made = experiment.tables()
+    (row,) = made["under_load"].to_pylist()
+    assert (row["baseline"], row["target"], row["n"], row["questions"]) == ("A (idle)", "A (3 users)", 10, 10)
+    assert (row["base_only"], row["other_only"], row["difference"]) == (10, 0, -100.0)
+    assert row["verdict"] == "difference"
+    assert set(made["scores"]["target"].to_pylist()) == {"A", "B"}
+    assert {row["target"] for row in made["comparisons"].to_pylist()} == {"B"}
+    said = publish_quantization.quantization(made, experiment.plan)["under_load"][0]["sentence"]["en"]
+    assert said.startswith("A (3 users) is lower than A (idle) by 100.0 points")
+
+
+def _with_prompt(task: str, questions: list[Question]):
+    return [(TASKS[task].prompt(question), question) for question in questions]
+
+
+def test_other_questions_than_planned_are_not_asked(tmp_path, double):
+    experiment = Experiment(tmp_path, double.url, SMALL)
+    context = experiment.context("A")
+    path = evaluate.questions_path(experiment.results, "mgsm")
+    path.write_text(path.read_text(encoding="utf-8").replace("5", "6"), encoding="utf-8")
+    with pytest.raises(evaluate.engines.InfrastructureError, match=r"mgsm: has SHA-256 .* delete it"):
+        evaluate.run(context)
+    assert not double.asked
