@@ -1,0 +1,61 @@
+"""A workspace whose sessions are jobs of the SLURM that tests/slurm/up.sh starts."""
+
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from workspace import ROOT, Workspace
+
+PROFILE = ROOT / "profiles" / "slurm"
+
+
+class Cluster(Workspace):
+    """`snakemake --workflow-profile profiles/slurm`, asking for ended jobs sooner than a real site should."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        del self.env["SLURMD_NODENAME"]
+
+    def command(self, *arguments: str) -> list[str]:
+        program, _cores, _one, *others = super().command(*arguments)
+        profile = ["--workflow-profile", str(PROFILE), "--slurm-init-seconds-before-status-checks", "2"]
+        return [program, *profile, *others]
+
+    def processes(self) -> list[psutil.Process]:
+        """Everything that runs in this workspace's folder, on whichever node: sessions, engines, their guards."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if Path(process.cwd()).is_relative_to(self.folder) and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return found
+
+    def logs(self) -> str:
+        """All that sessions and jobs said."""
+        files = [*self.results.glob("logs/sessions/**/*.log"), *self.folder.glob(".snakemake/slurm_logs/**/*.log")]
+        return "\n".join(file.read_text(errors="replace") for file in files)
+
+
+def slurm(*command: str) -> str:
+    """What a SLURM command printed."""
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=30).stdout
+
+
+def queue(states: str = "PENDING,RUNNING,COMPLETING") -> dict[str, tuple[str, str]]:
+    """Number of each job → (its state, why it waits)."""
+    lines = slurm("squeue", "--noheader", "--states", states, "--format", "%A %T %r").splitlines()
+    return {number: (state, reason) for number, state, reason in (line.split(maxsplit=2) for line in lines)}
+
+
+def until(condition: Callable[[], object], seconds: float, what: str) -> float:
+    """Wait for it; the seconds it took."""
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() - began < seconds, f"{what}: not within {seconds} s"
+        time.sleep(0.2)
+    return time.monotonic() - began

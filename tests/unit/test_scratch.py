@@ -1,0 +1,74 @@
+"""A model on a node's own disk is the original, or it is not there."""
+
+import hashlib
+
+import pytest
+
+from servebench.infrastructure import InfrastructureError
+from servebench.models import checking, scratch
+
+
+@pytest.fixture
+def model(tmp_path):
+    """(a model in the cache, its SHA-256)."""
+    path = tmp_path / "cache" / "small.gguf"
+    path.parent.mkdir()
+    path.write_bytes(b"weights" * 1000)
+    return path, hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_a_copy_is_made_once_and_is_the_original(model, tmp_path):
+    path, sha256 = model
+    said = []
+    first = scratch.copied(path, sha256, tmp_path / "disk", said.append)
+    assert first.read_bytes() == path.read_bytes()
+    assert first.is_relative_to(tmp_path / "disk")
+    assert first.name == path.name
+    assert scratch.copied(path, sha256, tmp_path / "disk", said.append) == first
+    assert said == [f"copying small.gguf to {first.parent}"]
+
+
+@pytest.mark.parametrize("damage", [b"Weights" * 1000, b"weights"])
+def test_an_altered_or_cut_copy_is_made_anew(damage, model, tmp_path):
+    path, sha256 = model
+    first = scratch.copied(path, sha256, tmp_path, print)
+    first.write_bytes(damage)
+    assert scratch.copied(path, sha256, tmp_path, print).read_bytes() == path.read_bytes()
+
+
+def test_a_copy_that_is_not_the_original_is_refused(model, tmp_path, monkeypatch):
+    path, sha256 = model
+    monkeypatch.setattr(scratch.shutil, "copyfile", lambda source, target: (target.write_bytes(b"x" * 7000), target)[1])
+    with pytest.raises(InfrastructureError, match=r"runtime.scratch: the copy of .*small.gguf is not the original"):
+        scratch.copied(path, sha256, tmp_path, print)
+    assert not list((tmp_path / "servebench-models").glob("**/*.gguf"))
+
+
+def test_a_snapshot_is_copied_as_a_whole(tmp_path):
+    snapshot = tmp_path / "model"
+    (snapshot / "part").mkdir(parents=True)
+    (snapshot / "config.json").write_text("{}")
+    (snapshot / "part" / "weights").write_text("w")
+    checking.accept(snapshot, checking.Wanted())
+    sha256, _ = checking.remembered(snapshot)
+    copy = scratch.copied(snapshot, sha256, tmp_path / "disk", print)
+    assert (copy / "part" / "weights").read_text() == "w"
+    assert checking.remembered(copy)[0] == sha256
+
+
+def test_what_does_not_fit_is_said(model, tmp_path):
+    path, sha256 = model
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InfrastructureError, match=r"runtime.scratch: small.gguf \(7,000 bytes\) cannot be copied to"):
+        scratch.copied(path, sha256, tmp_path / "file" / "below", print)
+
+
+def test_the_folder_may_hold_what_the_batch_system_sets(monkeypatch, tmp_path):
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    assert str(scratch.root("/scratch/$SLURM_JOB_ID")) == "/scratch/17"
+    monkeypatch.setenv("SERVEBENCH_SCRATCH", str(tmp_path))
+    assert scratch.root(None) == tmp_path
+    monkeypatch.delenv("SERVEBENCH_SCRATCH")
+    assert scratch.root(None) is None
+    with pytest.raises(InfrastructureError, match="holds a variable that is not set"):
+        scratch.root("/scratch/$NOT_SET_HERE")
