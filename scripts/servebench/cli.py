@@ -7,7 +7,8 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
@@ -121,18 +122,18 @@ def session(
     from servebench import session as sessions
 
     _start(log)
-    _end_with_parent()
-    sessions.run(
-        plan.session_from_slice(slice_, round_, rank),
-        sessions.Context(
-            slice=slice_,
-            models=msgspec.json.decode(models, type=dict[str, plan.Model]),
-            results=results,
-            runtime=msgspec.json.decode(runtime, type=plan.Runtime),
-            engine_log=engine_log,
-            retry_failed=retry_failed,
-        ),
-    )
+    with _ending_with_parent():
+        sessions.run(
+            plan.session_from_slice(slice_, round_, rank),
+            sessions.Context(
+                slice=slice_,
+                models=msgspec.json.decode(models, type=dict[str, plan.Model]),
+                results=results,
+                runtime=msgspec.json.decode(runtime, type=plan.Runtime),
+                engine_log=engine_log,
+                retry_failed=retry_failed,
+            ),
+        )
 
 
 @app.command(hidden=True)
@@ -174,17 +175,17 @@ def evaluate(
     from servebench import plan
 
     _start(log)
-    _end_with_parent()
-    evaluations.run(
-        evaluations.Context(
-            slice=slice_,
-            models=msgspec.json.decode(models, type=dict[str, plan.Model]),
-            results=results,
-            runtime=msgspec.json.decode(runtime, type=plan.Runtime),
-            engine_log=engine_log,
-            retry_failed=retry_failed,
+    with _ending_with_parent():
+        evaluations.run(
+            evaluations.Context(
+                slice=slice_,
+                models=msgspec.json.decode(models, type=dict[str, plan.Model]),
+                results=results,
+                runtime=msgspec.json.decode(runtime, type=plan.Runtime),
+                engine_log=engine_log,
+                retry_failed=retry_failed,
+            )
         )
-    )
 
 
 @app.command("plan")
@@ -294,7 +295,8 @@ def _start(log: Path | None) -> None:
     logging.getLogger("servebench").setLevel(logging.INFO)
 
 
-def _end_with_parent() -> None:
+@contextmanager
+def _ending_with_parent() -> Iterator[None]:
     """TERM ends a session through its `finally` blocks, and a session never outlives the workflow that started it."""
     from servebench import lifeline
 
@@ -307,6 +309,12 @@ def _end_with_parent() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     lifeline.follow_parent(os.getppid())
+    try:
+        yield
+    except SystemExit as end:
+        name = signal.Signals(int(end.code or 0) - 128).name
+        logging.getLogger("servebench").warning("ended by %s; the engine is stopped, what was measured is kept", name)
+        raise
 
 
 def _write_json(path: Path, value: Any) -> None:
