@@ -165,11 +165,17 @@ class Adapter(ABC):
     def probe(self, client: httpx.Client) -> list[Difference]:
         """A short real generation: that it comes, ends properly, and brings no reasoning when none is wanted."""
         try:
-            reply = ask(client, self.model, {**self.extra, **self.setting.request}, max_tokens=16)
+            answer = ask(client, self.model, {**self.extra, **self.setting.request}, max_tokens=16)
         except (httpx.HTTPError, ValueError) as error:
             return [Difference(what="a short request", asked="a reply", got=str(error) or type(error).__name__)]
+        reply, usage = answer["choices"][0]["message"], answer.get("usage") or {}
+        text = (reply.get("content") or "").strip()
+        if len(text) >= 8 and len(set(text)) == 1:  # what NaN in the logits looks like, at full speed
+            return [Difference(what="a short request", asked="a sensible reply", got=text)]
+        if usage.get("prompt_tokens") == 0:
+            return [Difference(what="usage.prompt_tokens", asked="at least 1", got=0)]
         reasoning = reply.get("reasoning_content") or reply.get("reasoning") or ""
-        if not reasoning and re.match(r"\s*<think>\s*\S", reply.get("content") or ""):
+        if not reasoning and re.match(r"\s*<think>(?!\s*</think>)", reply.get("content") or ""):
             reasoning = reply["content"]
         if self.thinking_off and reasoning:
             return [Difference(what="thinking", asked="off", got=f"{len(reasoning)} characters of reasoning")]
@@ -177,7 +183,7 @@ class Adapter(ABC):
 
 
 def ask(client: httpx.Client, model: str, extra: Mapping[str, Any], max_tokens: int) -> dict[str, Any]:
-    """One chat completion, not streamed: the reply's message. Raises httpx.HTTPError, ValueError when no token came."""
+    """One chat completion, not streamed. Raises httpx.HTTPError, and ValueError when it failed or no token came."""
     body = {
         "model": model,
         "messages": [{"role": "user", "content": PROBE}],
@@ -188,13 +194,13 @@ def ask(client: httpx.Client, model: str, extra: Mapping[str, Any], max_tokens: 
     response = client.post("/v1/chat/completions", json=body, timeout=PROBE_TIMEOUT_S)
     if response.is_error:
         raise ValueError(f"HTTP {response.status_code}: {response.text[:300]}")
-    answer = response.json()
+    answer: dict[str, Any] = response.json()
     choices, usage = answer.get("choices") or [], answer.get("usage") or {}
     message: dict[str, Any] = (choices[0].get("message") if choices else None) or {}
     text = (message.get("content") or "") + (message.get("reasoning_content") or message.get("reasoning") or "")
     if not choices or choices[0].get("finish_reason") is None or not (text or usage.get("completion_tokens")):
         raise ValueError(f"no token came: {response.text[:300]}")
-    return message
+    return answer
 
 
 def log_tail(path: Path, lines: int) -> str:

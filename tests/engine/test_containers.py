@@ -1,0 +1,160 @@
+"""Servers in containers, on a double of docker: found, watched and removed though they are not our descendants."""
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import psutil
+import pytest
+from engine_sessions import session
+
+from servebench import configuration, engines, plan
+from servebench.engines import llama_server, runtime
+from servebench.engines.base import Launch
+from servebench.engines.llama_server import LlamaServer
+from servebench.watch.gpu import Gpu
+
+DOUBLES = Path(__file__).with_name("doubles")
+ENGINE = plan.Engine(key="boxed", kind="llama-server", runtime="container", image="llama-cpp-b12242")
+H200 = Gpu(uuid="GPU-1", name="NVIDIA H200", memory_gib=140.0, driver="580.65.06", cuda="13.0", mig=False)
+
+
+class Daemon(threading.Thread):
+    """What runs the containers: neither the client nor the guard is their parent."""
+
+    def __init__(self, state: Path, program: list[str]) -> None:
+        super().__init__(daemon=True)
+        self.state, self.program, self.ended = state, program, threading.Event()
+
+    def run(self) -> None:
+        running: dict[Path, subprocess.Popen[bytes]] = {}
+        while not self.ended.is_set() or running:
+            for wanted in self.state.glob("*.run"):
+                entry = json.loads(wanted.read_text())
+                assert entry["entrypoint"] == "/app/llama-server"
+                with wanted.with_suffix(".log").open("wb") as log:
+                    running[wanted] = subprocess.Popen([*self.program, *entry["command"]], stderr=log)
+                wanted.with_suffix(".pid").write_text(str(running[wanted].pid))
+                wanted.unlink()
+            for wanted, process in list(running.items()):
+                if (status := process.poll()) is not None:
+                    wanted.with_suffix(".exit").write_text(str(status if status >= 0 else 128 - status))
+                    del running[wanted]
+            time.sleep(0.02)
+
+
+@pytest.fixture
+def docker(llama_environment: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A docker whose only image is llama.cpp's server."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "docker").symlink_to(DOUBLES / "docker")
+    state = tmp_path / "docker"
+    state.mkdir()
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setenv("DOCKER_DOUBLE_STATE", str(state))
+    daemon = Daemon(state, [llama_environment["python"], str(llama_server.LAUNCHER)])
+    daemon.start()
+    yield state
+    daemon.ended.set()
+    daemon.join(20)
+
+
+@contextmanager
+def launched(model: Path, tmp_path: Path) -> Iterator[engines.Server]:
+    """The server in its container. The double mounts nothing, so the models are where they are outside."""
+    opened = engines.launched(
+        session(ENGINE, slots=2),
+        model_path=model,
+        environment=None,
+        runtime=plan.Runtime(ready_timeout_s=120, stop_timeout_s=20, device="cpu"),
+        log_path=tmp_path / "client.log",
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runtime, "MODELS_INSIDE", PurePosixPath(model.parent))
+        with opened as server:
+            yield server
+
+
+def test_a_container_is_found_by_its_runtime_and_stopped(docker: Path, smollm2: Path, tmp_path: Path) -> None:
+    with launched(smollm2, tmp_path) as server:
+        (told,) = docker.glob("*.pid")
+        assert server.pid == int(told.read_text())
+        guards = [p for p in psutil.Process().children() if "guard.py" in " ".join(p.cmdline())]
+        assert server.pid not in [p.pid for guard in guards for p in guard.children(recursive=True)]
+        assert server.check() == []
+        assert server.facts["model_path"].endswith(smollm2.name)
+    assert not psutil.pid_exists(server.pid)
+
+
+def test_killing_the_client_leaves_no_container(docker: Path, smollm2: Path, tmp_path: Path) -> None:
+    with launched(smollm2, tmp_path) as server:
+        guard = next(p for p in psutil.Process().children() if "guard.py" in " ".join(p.cmdline()))
+        (client,) = guard.children()
+        client.send_signal(signal.SIGKILL)
+        psutil.wait_procs([guard], timeout=10)
+        assert not server.alive()
+        deadline = time.monotonic() + 10
+        while psutil.pid_exists(server.pid) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not psutil.pid_exists(server.pid)
+
+
+def adapter(device: Gpu | None, **engine: Any) -> LlamaServer:
+    """An adapter for a container, without starting it."""
+    known = {"key": "boxed", "kind": "llama-server", "runtime": "container", "image": "llama-cpp-b12242"}
+    return LlamaServer(
+        Launch(
+            setting=session(plan.Engine(**{**known, **engine}), cpus={"server": 1}).setting,
+            label="h200/main/x/round1",
+            model_path=Path("/data/models/m.gguf"),
+            environment=None,
+            runtime=plan.Runtime(),
+            log_path=Path("/nowhere"),
+            devices=(device,) if device else (),
+        )
+    )
+
+
+def test_the_command_of_docker(docker: Path) -> None:
+    command = adapter(H200).command(8080)
+    words = " ".join(command.argv)
+    image = configuration.ROOT / "envs" / "images.yaml"
+    digest = runtime.image(ENGINE)["digest"]
+    assert digest in image.read_text()
+    assert f"ghcr.io/ggml-org/llama.cpp@{digest} -m /models/m.gguf" in words
+    assert '--gpus "device=GPU-1"' in words
+    assert "--publish 127.0.0.1:8080:8080" in words and "--host 0.0.0.0 --port 8080" in words
+    assert "--volume /data/models:/models:ro" in words
+    assert "--cpuset-cpus 0" in words
+    assert command.cleanup == ["docker", "rm", "--force", command.container]
+
+
+def test_the_command_of_apptainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "apptainer").write_text("#!/bin/sh\n")
+    (tmp_path / "apptainer").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    words = " ".join(adapter(H200).command(8080).argv)
+    assert words.startswith(
+        "apptainer exec --containall --writable-tmpfs --nv --bind /data/models:/models:ro docker://"
+    )
+    assert "/app/llama-server -m /models/m.gguf" in words and "--host 127.0.0.1" in words
+
+
+def test_an_old_driver_is_said_and_not_found_by_a_silent_cpu_run(docker: Path) -> None:
+    old = Gpu(uuid="GPU-1", name="NVIDIA L4", memory_gib=22.0, driver="535.10", cuda="12.2", mig=False)
+    with pytest.raises(engines.InfrastructureError, match=r"CUDA 13\.0, but the driver 535\.10 supports up to 12\.2"):
+        adapter(old).command(8080)
+
+
+def test_no_container_program_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(engines.InfrastructureError, match=r"engines\.boxed: needs docker or apptainer"):
+        adapter(None).command(8080)

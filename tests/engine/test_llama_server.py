@@ -1,0 +1,79 @@
+"""llama.cpp's real server from its wheel: flags of the published extra run, what it says of itself, and its launcher."""
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from servebench import engines
+from servebench.engines import llama_log, llama_server
+
+
+@pytest.mark.parametrize(
+    ("setting", "facts"),
+    [
+        ({"slots": 8, "context": 256}, {"slots": 8, "n_ctx_slot": 256, "kv_unified": False, "kv_cache_tokens": 2048}),
+        ({"args": ("--kv-unified",)}, {"n_ctx_slot": 1024, "kv_unified": True, "kv_cache_tokens": 1024}),
+        ({"args": ("-t", "1", "--cache-ram", "0")}, {"threads": 1}),
+        ({"args": ("-b", "2048", "-ub", "2048")}, {"n_batch": 2048, "n_ubatch": 2048}),
+    ],
+)
+def test_flags_of_the_extra_run(llama: Callable[..., Any], setting: dict[str, Any], facts: dict[str, Any]) -> None:
+    with llama(**{"slots": 2, "context": 512, **setting}) as server:
+        assert {name: server.facts[name] for name in facts} == facts
+        assert server.check() == []
+        told = llama_log.requests(server.log_path.read_text(errors="replace"))
+        assert told and all(request.prompt_ms for request in told)
+
+
+def test_a_context_the_model_was_not_made_for_stops_the_setting(llama: Callable[..., Any]) -> None:
+    with (
+        pytest.raises(engines.AskedNotGot, match="n_ctx_slot: asked"),
+        llama(slots=2, args=("-np", "2", "-c", "300000")),
+    ):
+        pass
+
+
+def test_a_broken_model_gives_the_servers_last_words(llama_environment: dict[str, Any], tmp_path: Path) -> None:
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(b"GGUF" + bytes(100))
+    command = [llama_environment["python"], str(llama_server.LAUNCHER), "-m", str(broken), "--port", "0"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode not in (0, 2)
+    assert "broken.gguf" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--no-such-flag", "3"], "--no-such-flag is not a flag of llama-server that this launcher knows"),
+        (["-np", "four"], "argument -np/--parallel: 'four' is not a number"),
+        (["-fa", "perhaps"], "argument -fa/--flash-attn: 'perhaps' is not one of on, off, auto"),
+        ([], "-m MODEL is missing"),
+    ],
+)
+def test_the_launcher_ignores_nothing(llama_environment: dict[str, Any], flags: list[str], message: str) -> None:
+    given = flags and ["-m", "x.gguf", *flags]
+    command = [llama_environment["python"], str(llama_server.LAUNCHER), *given]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr == f"llama_wheel: {message}; run it with --help for the flags it knows\n"
+
+
+def test_sigterm_ends_the_server_promptly_and_cleanly(
+    llama_environment: dict[str, Any], smollm2: Path, tmp_path: Path
+) -> None:
+    command = [llama_environment["python"], str(llama_server.LAUNCHER), "-m", str(smollm2), "-c", "256", "--port", "0"]
+    with (tmp_path / "log").open("wb") as log:
+        server = subprocess.Popen(command, stderr=log)
+    while "listening on" not in (tmp_path / "log").read_text(errors="replace"):
+        assert server.poll() is None
+        time.sleep(0.1)
+    began = time.monotonic()
+    server.send_signal(signal.SIGTERM)
+    assert server.wait(20) == 0
+    assert time.monotonic() - began < 10
