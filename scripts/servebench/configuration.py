@@ -319,10 +319,9 @@ def cross_faults(config: Mapping[str, Any], origin: Origin) -> Iterator[str]:
             yield origin.fault(["runs", run, "control"], f"{control!r} is not a setting of this run")
         yield from _workload_faults({**config["workload"], **((entry or {}).get("workload") or {})}, origin)
     reference = config.get("reference")
-    if reference and not list((ROOT / "config" / "references").glob(f"{reference}*.csv")):
-        yield origin.fault(
-            ["reference"], f"there is no config/references/{reference}*.csv; name another or leave it out"
-        )
+    cells = f"config/references/{reference}-concurrency.csv"
+    if reference and not (ROOT / cells).is_file():
+        yield origin.fault(["reference"], f"there is no {cells}; name another or leave it out")
 
 
 def _setting_faults(
