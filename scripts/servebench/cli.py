@@ -136,6 +136,20 @@ def session(
         )
 
 
+@app.command()
+def pull(configfile: ConfigFiles = None) -> None:
+    """Pull the container images of an experiment for apptainer, by digest, where there is internet."""
+    from servebench import cache
+    from servebench.engines import images, runtime
+
+    _start(None)
+    plan = _plan(configfile)
+    for engine in plan.engines.values():
+        if engine.runtime == "container":
+            progress = logging.getLogger("servebench").info
+            print(images.pull(runtime.image(engine), cache.root(plan.runtime.cache), progress))
+
+
 @app.command(hidden=True)
 def questions(
     task: Annotated[str, typer.Argument(help="A task of the evaluations.")],

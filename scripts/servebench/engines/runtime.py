@@ -10,8 +10,9 @@ from typing import Any
 
 import yaml
 
-from servebench import plan
+from servebench import cache, plan
 from servebench.configuration import ROOT
+from servebench.engines import images
 from servebench.engines.base import Command, Launch
 from servebench.engines.cpus import allot
 from servebench.infrastructure import InfrastructureError
@@ -74,8 +75,8 @@ def bind_address(launch: Launch) -> str:
 
 def image(engine: plan.Engine) -> dict[str, Any]:
     """The engine's entry of envs/images.yaml: repository, tag, digest, cuda."""
-    images = yaml.safe_load((ROOT / "envs" / "images.yaml").read_text(encoding="utf-8"))
-    return dict(images[engine.image])
+    known = yaml.safe_load((ROOT / "envs" / "images.yaml").read_text(encoding="utf-8"))
+    return dict(known[engine.image])
 
 
 def _container_tool(launch: Launch) -> str:
@@ -95,7 +96,6 @@ def _container(launch: Launch, argv: list[str], port: int, env: dict[str, str], 
             f"engines.{engine.key}.image: {engine.image} is built for CUDA {entry['cuda']}, but the driver "
             f"{device.driver} supports up to {device.cuda}; it would run on the CPU without a word: update the driver"
         )
-    reference = f"{entry['repository']}@{entry['digest']}"
     if _container_tool(launch) == "docker":
         name = f"{LABEL}-{uuid.uuid4().hex[:12]}"
         run = ["docker", "run", "--rm", "--init", "--name", name, "--label", f"{LABEL}={launch.label}"]
@@ -107,14 +107,17 @@ def _container(launch: Launch, argv: list[str], port: int, env: dict[str, str], 
             run += ["--cpuset-cpus", ",".join(map(str, server_cpus))]
         run += [part for key, value in env.items() for part in ("--env", f"{key}={value}")]
         run += ["--entrypoint", entry["entrypoint"]] if entry.get("entrypoint") else []
-        return Command(argv=[*run, reference, *argv], cleanup=["docker", "rm", "--force", name], container=name)
+        argv = [*run, images.reference(entry), *argv]
+        return Command(argv=argv, cleanup=["docker", "rm", "--force", name], container=name)
     run = ["apptainer", "exec", "--containall", "--writable-tmpfs", *(["--nv"] if device else [])]
     run += ["--bind", volume]
     run += [part for key, value in env.items() for part in ("--env", f"{key}={value}")]
     entrypoint = entry.get("entrypoint")
     if not entrypoint:
         raise InfrastructureError(f"envs/images.yaml: {engine.image}: lacks entrypoint, which apptainer needs")
-    return Command(argv=[*run, f"docker://{reference}", entrypoint, *argv])
+    pulled = images.path(entry, cache.root(launch.runtime.cache))
+    source = str(pulled) if pulled.exists() else f"docker://{images.reference(entry)}"
+    return Command(argv=[*run, source, entrypoint, *argv])
 
 
 def container_pid(name: str) -> int:
