@@ -161,7 +161,7 @@ def test_marks_can_be_hovered_and_stand_in_the_table(page, written) -> None:
     for row in marked:
         anchor = f"row-{row['run']}-{row['setting']}-{row['users']}"
         assert page.locator(f'.matrix a[href="#{anchor}"]').get_attribute("title") == "; ".join(row["marks"])
-        evidence = row["marks"][0].partition(": ")[2]
+        evidence = row["marks"][0].rpartition(" → ")[2]
         assert evidence in page.locator(f'[id="{anchor}"] .why').text_content()
 
 
@@ -198,10 +198,10 @@ def test_axe_finds_nothing_serious(page) -> None:
 def test_dark_charts_use_the_dark_colours_and_paper_is_light(page) -> None:
     draw_all(page)
     first = page.locator("[data-chart] svg").first
-    assert "#14181d" in first.evaluate("svg => svg.outerHTML")
+    assert "#6cb2ff" in first.evaluate("svg => svg.outerHTML")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     page.wait_for_function("document.documentElement.dataset.theme === 'light'")
-    page.wait_for_function("!document.querySelector('[data-chart] svg').outerHTML.includes('#14181d')")
+    page.wait_for_function("!document.querySelector('[data-chart] svg').outerHTML.includes('#6cb2ff')")
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     page.wait_for_function("document.documentElement.dataset.theme === 'dark'")
 

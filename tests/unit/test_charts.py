@@ -173,6 +173,7 @@ def test_numbers_read_as_measured() -> None:
         *("–", "0", "0.04", "3.14", "27.9", "404", "3,462"),
     ]
     assert style.span(403.6, 412.9) == "404–413"
+    assert style.span(82, 83) == "82–83"
     assert style.span(113.1, 113.2) == "113"
     assert style.span(None, None) == "–"
 

@@ -135,7 +135,7 @@ def test_every_mark_that_can_be_made_is_translated() -> None:
     assert len(kinds) >= 8
     for kind in kinds:
         assert words(f"marks.{kind}")
-    assert "2 巡で 2 割以上違う: x" in report.mark("unstable pair: x")
+    assert "2 巡で 2 割以上違う: 1 人あたり 2" in report.mark("unstable pair: user_tok_s 2")
     assert report.mark("never heard of: <x>") == "never heard of: &lt;x&gt;"
 
 

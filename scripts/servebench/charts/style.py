@@ -235,9 +235,11 @@ def font_directory() -> Path:
 
 
 def digits(value: float | None) -> str:
-    """A number as read aloud: three significant digits, thousands with commas; – when there is none."""
+    """A number as read aloud: three significant digits, a count in full, thousands with commas; – for None."""
     if value is None or math.isnan(value):
         return "–"
+    if isinstance(value, int):
+        return f"{value:,}"
     if value == 0:
         return "0"
     places = max(0, 2 - math.floor(math.log10(abs(value))))

@@ -27,6 +27,7 @@ from servebench.charts.style import (
     Row,
     Style,
     digits,
+    labels,
     rows_of,
     words,
 )
@@ -77,6 +78,7 @@ def page(tables: Mapping[str, pa.Table], plan: Plan, style: Mapping[str, Any] | 
         servers=content.servers(tables, plan),
         notes=content.notes(plan),
         starts=content.cold_starts(tables),
+        published=content.published(tables),
         machines=sorted({row["machine"] for row in rows_of(tables, "sessions") if row["machine"]}),
         fingerprints=len({row["fingerprint"] for row in rows_of(tables, "sessions") if row["fingerprint"]}),
         client=_client(tables),
@@ -158,13 +160,16 @@ def sentence(said: answer.Sentence) -> Markup:
 
 
 def mark(text: str) -> Markup:
-    """A mark in both languages: its kind is translated, the evidence stays."""
+    """A mark in both languages: its kind and the figures in it are translated, the rest of the evidence stays."""
     kind, colon, evidence = text.partition(": ")
     try:
         kinds = words(f"marks.{kind}")
     except KeyError:
         return escape(text)
-    return _spans({language: f"{kinds[language]}{colon}{evidence}" for language in LANGUAGES})
+    said = dict.fromkeys(LANGUAGES, evidence)
+    for figure, names in labels()["figures"].items():
+        said = {language: said[language].replace(figure, names[language]) for language in LANGUAGES}
+    return _spans({language: f"{kinds[language]}{colon}{said[language]}" for language in LANGUAGES})
 
 
 def _client(tables: Mapping[str, pa.Table]) -> Row | None:

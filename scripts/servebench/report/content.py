@@ -138,6 +138,28 @@ def cold_starts(tables: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
     ]
 
 
+def published(tables: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
+    """Per run and figure: cells published, of these measured here, of these with overlapping ranges; ratios."""
+    found: dict[tuple[str, str], list[Row]] = {}
+    for row in rows_of(tables, "reproduction"):
+        found.setdefault((row["run"], row["figure"]), []).append(row)
+    summary = []
+    for (run, figure), rows in found.items():
+        known = [row for row in rows if row["overlap"] is not None]
+        ratios = [row["ratio"] for row in known if row["ratio"] is not None]
+        summary.append(
+            {
+                "run": run,
+                "figure": figure,
+                "cells": len(rows),
+                "measured": len(known),
+                "overlap": sum(row["overlap"] for row in known),
+                "ratios": span(min(ratios), max(ratios)) if ratios else "–",
+            }
+        )
+    return summary
+
+
 def _span(rows: Sequence[Row], name: str) -> str:
     there = [row[name] for row in rows if row[name] is not None]
     return span(min(there), max(there)) if there else "–"

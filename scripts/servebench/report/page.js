@@ -58,9 +58,11 @@
   }
 
   async function show(element, spec) {
-    const { view } = await vegaEmbed(element, spec, { renderer: "svg", actions: false, defaultStyle: false, tooltip });
+    // Into a child: vega-embed changes the role and the label of what it draws into.
+    await vegaEmbed(element.firstElementChild, spec, { renderer: "svg", actions: false, defaultStyle: false, tooltip });
     element.querySelector("svg").setAttribute("aria-hidden", "true");
-    return view;
+    // What scrolls sideways must be reachable by keyboard.
+    if (element.scrollWidth > element.clientWidth) element.tabIndex = 0; else element.removeAttribute("tabindex");
   }
 
   // Draw, measure what labels and legends take, and draw again so that it fits. The last call for a chart wins.
