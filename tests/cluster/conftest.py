@@ -5,6 +5,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from cluster import Cluster, queue, until
@@ -34,7 +35,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     made = Cluster(tmp_path)
     assert not queue(), "jobs of somebody else are in the queue"
     yield made
-    left = made.processes()
+    left = {process: describe(process) for process in made.processes()}
     jobs = queue()
     if jobs:
         subprocess.run(["scancel", *jobs], check=True)
@@ -42,4 +43,10 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     for process in left:
         process.kill()
     assert not jobs, "jobs were left in the queue"
-    assert not left, f"left running: {left}"
+    assert not left, f"left running: {list(left.values())}"
+
+
+def describe(process: psutil.Process) -> str:
+    """Which process it is, for the message."""
+    with process.oneshot():
+        return f"{process.pid} (parent {process.ppid()}, {process.status()}): {process.cmdline()}"[:400]

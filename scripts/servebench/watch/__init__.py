@@ -6,6 +6,7 @@ The same table with and without a GPU; what is not known is null, never 0.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -49,7 +50,7 @@ class Watcher:
         """`pid` is the server's main process (None: a server that is not ours); `device` as in runtime.device."""
         found = gpu.resolve(device) if pid is not None else None
         self.kind = "nvml" if found else "host"
-        options = {"pid": pid, "uuid": found.uuid if found else None, "interval_s": interval_s}
+        options = {"pid": pid, "uuid": found.uuid if found else None, "interval_s": interval_s, "session": os.getpid()}
         # Closed with the watcher.
         self._file = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(

@@ -7,7 +7,6 @@ sample delays nobody. It ends with the process that started it.
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 
@@ -16,9 +15,10 @@ from servebench.watch import gpu, host
 
 
 def main() -> None:
-    """Sample until killed. OPTIONS is JSON: pid (of the server, or null), uuid (of the GPU, or null), interval_s."""
+    """Sample until killed. OPTIONS is JSON: pid (of the server, or null), uuid (of the GPU, or null), interval_s, and
+    session, the process to end with."""
     options = json.loads(sys.argv[1])
-    session = os.getppid()
+    session = options["session"]  # not getppid: it may have died before this line
     follow_parent(session)
     on_host = host.Sampler(options["pid"], session)
     on_gpu = gpu.Sampler(options["uuid"]) if options["uuid"] else None
