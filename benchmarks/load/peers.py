@@ -149,7 +149,7 @@ def measure(name: str, peers: Path, tokenizer: Path, users: int, rounds: int, on
     whole = answers[answers[:, 3] == SCHEDULE.tokens]
     whole = whole[np.argsort(whole[:, 0])]
     # Some peers ask once or twice long before the load begins.
-    pauses = np.flatnonzero(np.diff(whole[: len(whole) // 4, 0]) > 3e9)
+    pauses = np.flatnonzero(np.diff(whole[: len(whole) // 4, 0]) > 1e9)
     whole = whole[pauses[-1] + 1 if len(pauses) else 0 :]
     truth_ms = (whole[:, 1] - whole[:, 0]) / 1e6
     tokens, seconds = whole[:, 3].sum(), (whole[:, 2].max() - whole[:, 0].min()) / 1e9

@@ -3,7 +3,7 @@
 It knows nothing of HTTP: a reply is over when a block ends like the clock server's replies end. What it costs and how
 late it is on a core is the limit any client in this language has there. Prints one JSON object.
 
-    python benchmarks/load/raw_client.py --url http://127.0.0.1:PORT --users 9 --answer-s 2.59 --spread-s 2.59 --answers 4
+    python benchmarks/load/raw_client.py --url URL --users 256 --answer-s 2.59 --spread-s 2.59 --answers 4
 """
 
 import argparse
