@@ -1,4 +1,4 @@
-"""llama.cpp's real server from its wheel: flags of the published extra run, what it says of itself, and its launcher."""
+"""llama.cpp's real server from its wheel: flags of the extra run, what it says of itself, its launcher."""
 
 import signal
 import subprocess

@@ -17,7 +17,8 @@ DOUBLE = Path(__file__).with_name("doubles") / "ollama"
 # As Ollama writes them; the batch sizes are those published for 16 slots of 4,096 tokens.
 START = (
     'time=2026-11-29T10:00:00.000Z level=INFO source=server.go msg="starting llama-server" '
-    'cmd="/usr/lib/ollama/llama-server --model /m/blobs/sha256-00 --port 40001 --host 127.0.0.1 --no-webui --offline -c 65536 -np 16 --log-verbosity 4'
+    'cmd="/usr/lib/ollama/llama-server --model /m/blobs/sha256-00 --port 40001 --host 127.0.0.1'
+    " --no-webui --offline -c 65536 -np 16 --log-verbosity 4"
     ' --no-jinja --chat-template chatml --flash-attn auto -b 2048 -ub 2048"\n'
     "initializing, n_slots = 16, n_ctx_slot = 4096, kv_unified = 'false'\n"
     "load_tensors: offloaded 41/41 layers to GPU\n"
