@@ -65,8 +65,9 @@ SlurmUser=slurm
 AuthType=auth/munge
 # A job that is queued again waits until its old credential is out of date: 2 minutes unless said.
 AuthInfo=cred_expire=10
-# Works in any container; real clusters have cgroups.
-ProctrackType=proctrack/linuxproc
+# Works in any container; real clusters have cgroups. A job is what is in its process group: whatever of ours left that
+# (engine, guard, workers) gets no signal from SLURM and must end by our own doing.
+ProctrackType=proctrack/pgid
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
 SwitchType=switch/none
