@@ -8,7 +8,7 @@ always on the other. `--peers DIR` holds one virtual environment per peer; `docs
 - driven = tok/s the server sent ÷ tok/s of as many users who lose no time;
 - CPU: the whole command with its children, start-up included, per 100k chunks.
 
-    python benchmarks/load/peers.py --peers DIR --users 256 --rounds 4 llama-benchy evalscope aiperf guidellm
+    python benchmarks/load/peers.py --peers DIR --users 256 --rounds 3 servebench llama-benchy evalscope
 """
 
 import argparse
@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import side_by_side
 from rich.console import Console
 from rich.table import Table
@@ -104,7 +105,27 @@ def guidellm(bin: Path, url: str, users: int, rounds: int, out: Path) -> tuple[l
     return list(map(str, command)), read
 
 
-PEERS = {"llama-benchy": llama_benchy, "evalscope": evalscope, "aiperf": aiperf, "guidellm": guidellm}
+def servebench(bin: Path, url: str, users: int, rounds: int, out: Path) -> tuple[list[str], Callable[[], Any]]:
+    """Ourselves, as a peer: the whole command, all users at once, with the processes it takes by itself."""
+    report = out / "servebench"
+    command = [sys.executable, "-m", "servebench", "load", "--url", url, "--model", "clock", "--users", users]
+    command += ["--requests", users * rounds, "--max-tokens", "128", "--out", report]
+
+    def read() -> Any:
+        requests = pq.read_table(report / "requests.parquet", columns=["first_token_ns", "sent_ns"])
+        ttft_ns = requests["first_token_ns"].to_numpy() - requests["sent_ns"].to_numpy()
+        return ttft_ns / 1e6, json.loads((report / "summary.json").read_text(encoding="utf-8"))["output_tok_s"]
+
+    return list(map(str, command)), read
+
+
+PEERS = {
+    "servebench": servebench,
+    "llama-benchy": llama_benchy,
+    "evalscope": evalscope,
+    "aiperf": aiperf,
+    "guidellm": guidellm,
+}
 
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):
