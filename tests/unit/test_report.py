@@ -47,6 +47,12 @@ def test_ranges_that_overlap_are_not_told_apart() -> None:
     assert "next" not in keys(said)[:2]
 
 
+def test_what_reads_the_same_is_not_told_apart() -> None:
+    one, other = ({"output_tok_s_min": v, "output_tok_s_max": v} for v in (200.9, 201.2))
+    assert answer.overlap(one, other, "output_tok_s")
+    assert not answer.overlap(one, {"output_tok_s_min": 201.6, "output_tok_s_max": 203.0}, "output_tok_s")
+
+
 def test_ranges_apart_are_told_in_order() -> None:
     far = {"setting": "llama-np4", "users": 4, "output_tok_s_min": 202.0, "output_tok_s_max": 207.0}
     said = answer.answer(*made({"setting": "llama-np16", "users": 4}, far), "main")

@@ -51,7 +51,9 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
         ticks=False, domain=False, labelPadding=8, labelLimit=260, labelFontSize=12.5
     )
     opacity = alt.Opacity(
-        "part:N", legend=alt.Legend(title=None, orient="bottom", symbolFillColor=style.pick(MUTED))
+        "part:O",
+        sort=list(names.values()),
+        legend=alt.Legend(title=None, orient="bottom", symbolFillColor=style.pick(MUTED)),
     ).scale(type="ordinal", domain=list(names.values()), range=[OPACITY[part] for part in parts])
     measured = alt.X("measured:Q", scale=scale)
     drawn = alt.layer(

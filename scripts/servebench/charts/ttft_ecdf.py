@@ -41,7 +41,8 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
     levels = sorted({row["users"] for row in rows})
     ends = [row["s"] for row in rows]
     scale = alt.Scale(type="log", domain=[min(ends) / 1.2, max(ends) * 1.2], nice=False)
-    ticks = [10.0**n for n in range(-4, 4)]
+    marks = (1, 2, 5) if max(ends) < 30 * min(ends) else (1,)
+    ticks = [step * 10.0**n for n in range(-4, 4) for step in marks]
     limit = style.line["ttft_p95_s"]
     shades = [0.3 + 0.7 * n / max(1, len(levels) - 1) for n in range(len(levels))]
     below = alt.Legend(orient="bottom", direction="horizontal", symbolStrokeColor=style.pick(MUTED))

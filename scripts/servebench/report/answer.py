@@ -13,9 +13,10 @@ from typing import Any
 import pyarrow as pa
 
 from servebench.charts.bars import usual_users
-from servebench.charts.style import Row, rows_of, span
+from servebench.charts.style import Row, digits, rows_of, span
 from servebench.plan import Plan
 
+ENDS = ("min", "max")
 FEW, SOME = 2, 16  # up to how many users count as one person trying, and as a small group
 
 
@@ -72,8 +73,15 @@ def _highest(rows: Sequence[Row], figure: str, users: int | None, key: str) -> I
 
 
 def overlap(one: Row, other: Row, figure: str) -> bool:
-    """Whether the ranges of the rounds have a value in common."""
-    return bool(one[f"{figure}_min"] <= other[f"{figure}_max"] and other[f"{figure}_min"] <= one[f"{figure}_max"])
+    """Whether the ranges of the rounds, as they are written on the page, have a value in common."""
+    (low, high), (other_low, other_high) = (
+        [_as_written(row[f"{figure}_{end}"]) for end in ENDS] for row in (one, other)
+    )
+    return low <= other_high and other_low <= high
+
+
+def _as_written(value: float) -> float:
+    return float(digits(value).replace(",", ""))
 
 
 def _line(rows: Sequence[Row], plan: Plan) -> Iterator[Sentence]:
