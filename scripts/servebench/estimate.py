@@ -116,10 +116,13 @@ def minutes(seconds: float) -> str:
 def announcement(plan: Plan, results: str | Path) -> str:
     """What is about to be measured and how long it takes, one paragraph for the console."""
     missing = plan.measurements - done(plan, Path(results))
-    head = f"servebench: experiment {plan.experiment}: {len(plan.settings)} settings, {plan.measurements} measurements"
+    head = (
+        f"servebench: experiment {plan.experiment}: {len(plan.settings)} settings, {plan.measurements} measurements"
+        f" in {plan.rounds} round{'s' if plan.rounds > 1 else ''}"
+    )
     if asked := plan.evaluations:
-        head += f", {len(asked.targets)} targets to ask {asked.answers} questions each"
+        head += f", {asked.answers} questions to each of {len(asked.targets)} targets"
     if not missing and remaining_s(plan, Path(results)) == 0:
         return f"{head}, all of them there"
     left = minutes(remaining_s(plan, Path(results)))
-    return f"{head} in {plan.rounds} rounds, {missing} to measure: {left}, beside downloads (once) and charts"
+    return f"{head}, {missing} to measure: {left}, beside downloads (once) and charts"
