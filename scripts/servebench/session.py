@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,7 @@ import msgspec
 
 import servebench
 from servebench import cache, engines, estimate, figures, models, plan, store, watch
+from servebench.engines import cpus
 from servebench.load import PROTOCOL, calibrate
 from servebench.load.measurement import Measurement
 from servebench.load.records import CHUNKS_SCHEMA, REQUESTS_SCHEMA
@@ -110,6 +112,7 @@ class _Measuring:
         context = self.context
         model_path, self.model = weights(self.setting, context.results, context.models, context.runtime)
         environment = manifest_of(context.results, "engines", self.setting.engine.environment)
+        load_cpus = cpus.allot(self.setting.cpus).get("load")
         self.launched_at = _now()
         log.info("%s: starting %s", self._name(), self.setting.engine.kind)
         try:
@@ -121,6 +124,8 @@ class _Measuring:
                 log_path=self.context.engine_log,
             ) as server:
                 log.info("%s: up on %s (%s)", self._name(), engines.devices.node(), ", ".join(server.devices))
+                if load_cpus and hasattr(os, "sched_setaffinity"):
+                    os.sched_setaffinity(0, load_cpus)  # the load processes inherit it; the server has its own
                 with watch.Watcher(server.pid, server.watched) as watcher:
                     while missing:
                         self._measure(server, watcher, missing[0])

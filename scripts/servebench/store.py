@@ -146,7 +146,7 @@ class Store:
 
     def output(self, identity: dict[str, Any]) -> Path:
         """The file under measurements/ that stands for a record of this identity."""
-        folder = self.measurements / identity["run"] / identity["setting"] / f"round{identity['round']}"
+        folder = self.measurements.joinpath(identity["run"], identity["setting"], f"round{identity['round']}")
         return folder / f"users{identity['users']:03d}.parquet"
 
     def discarded(self) -> Iterator[Discarded]:
