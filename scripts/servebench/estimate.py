@@ -15,6 +15,8 @@ START_S = {"simulator": 2.0, "url": 1.0, "llama-server": 10.0, "ollama": 15.0, "
 WEIGHTS_GIB_PER_S = 1.0
 # Speed of one stream while nothing is known: it gives the length of a reply, and with it of queues and drains.
 USER_TOK_S = 40.0
+# Length of a reply to a task by a model that answers as it is asked to.
+REPLY_TOKENS = {"jcommonsenseqa": 8, "mgsm": 350, "proofreading": 50}
 OVERHEAD_S = 2.5  # load processes, checks, writing
 
 
@@ -57,13 +59,14 @@ def session_minutes(setting: Setting) -> int:
 
 
 def evaluation_s(asked: Evaluations, target: Setting) -> float:
-    """Expected seconds of a target's evaluation: start, all questions at half their longest reply, stop."""
-    at_once = min(asked.concurrency, target.slots)
-    tokens = asked.repeats * sum(task.questions * task.max_tokens / 2 for task in asked.tasks.values()) / at_once
+    """Expected seconds of a target's evaluation: start, all questions, stop."""
+    length = {name: min(task.max_tokens, REPLY_TOKENS[name]) for name, task in asked.tasks.items()}
+    all_tokens = asked.repeats * sum(task.questions * length[name] for name, task in asked.tasks.items())
+    tokens = all_tokens / min(asked.concurrency, target.slots)
     load = asked.under_load
     if load and target.name in load.targets:
         slower = 1 + max(1.0, load.users / target.slots)  # first alone, then in a queue
-        tokens += load.questions * asked.tasks[load.task].max_tokens / 2 * slower
+        tokens += load.questions * length[load.task] * slower
     return start_s(target) + tokens / USER_TOK_S
 
 

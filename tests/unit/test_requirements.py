@@ -35,7 +35,7 @@ def test_each_model_is_fetched_once_and_its_size_is_about_until_it_is_known(h200
     found = requirements.downloads(h200, tmp_path, tmp_path)
     assert [d.model.key for d in found][:3] == ["qwen3-14b-q4_k_m", "qwen3-14b-q8_0", "qwen3-14b-bf16"]
     assert {d.model.key for d in found} == set(h200.models)
-    assert not any(d.exact or d.present or d.sha256 for d in found)
+    assert {d.model.key for d in found if d.exact or d.present or d.sha256} == {"qwen3-14b-bf16-gguf"}  # pinned
     manifest = tmp_path / "models" / "qwen3-14b-q8_0.json"
     manifest.parent.mkdir()
     (tmp_path / "blob").write_bytes(b"weights")
@@ -57,7 +57,8 @@ def test_a_model_nothing_is_known_of_has_no_size(tmp_path):
 
 def test_what_is_not_verified_is_listed(h200):
     where = [place for place, _ in requirements.unverified(h200)]
-    assert sorted(where) == sorted([f"models.{key}" for key in h200.models] + ["h200"] * len(h200.unverified))
+    not_pinned = [key for key in h200.models if key != "qwen3-14b-bf16-gguf"]
+    assert sorted(where) == sorted([f"models.{key}" for key in not_pinned] + ["h200"] * len(h200.unverified))
 
 
 def test_a_measurement_takes_its_warm_up_its_window_and_the_queue(h200):
@@ -72,6 +73,18 @@ def test_completions_take_turns_in_slots():
     reply_s = 256 / estimate.USER_TOK_S
     assert estimate.measurement_s(counted, 1) == pytest.approx(estimate.OVERHEAD_S + 500 * reply_s)
     assert estimate.measurement_s(counted, 50) == pytest.approx(estimate.OVERHEAD_S + 125 * reply_s)
+
+
+def test_an_evaluation_takes_its_replies_over_those_at_once(h200):
+    asked = h200.evaluations
+    tokens = 2 * (1119 * 8 + 250 * 350 + 300 * 50)
+    q6 = asked.targets["Q6_K"]
+    assert estimate.evaluation_s(asked, q6) == pytest.approx(estimate.start_s(q6) + tokens / 8 / estimate.USER_TOK_S)
+    q8 = asked.targets["Q8_0"]  # 100 questions more of an idle server, and in a queue of 16 users for 8 slots
+    more = 100 * 350 * (1 + 2)
+    assert estimate.evaluation_s(asked, q8) - estimate.start_s(q8) == pytest.approx(
+        (tokens / 8 + more) / estimate.USER_TOK_S
+    )
 
 
 def test_the_command_says_it_all(tmp_path, monkeypatch):
@@ -89,7 +102,7 @@ def test_the_command_says_it_all(tmp_path, monkeypatch):
         "148 to measure: about ",
         "qwen3-14b-q4_k_m: ollama://qwen3:14b, about 9.8 GB, not verified, to be fetched",
         "image docker.io/vllm/vllm-openai:v0.33.0@sha256:d825baf9",
-        f"disk for models, {tmp_path}/cache: about 58.5 GB, ",
+        f"disk for models, {tmp_path}/cache: about 88.1 GB, ",
         "CPUs: 16 (8 for the server, 8 for the load) of ",
         "models.qwen3-14b-bf16: Neither the revision nor a hash of the file is published.",
         "The 400 documents, the system sentence",
