@@ -1,0 +1,87 @@
+"""A real model on llama.cpp is asked a few questions, several at a time, twice."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from servebench import cache, configuration, estimate, evaluate, models, plan
+from servebench.tables import evaluated
+from servebench.tasks import TASKS, answers, data
+from servebench.tasks.schemas import FAILED
+
+TARGETS = ("Q4_1", "Q8_0")
+
+
+@pytest.fixture
+def quick(tmp_path: Path) -> plan.Plan:
+    """The quick start with three questions of each set, two files, and a few questions under load."""
+    config = yaml.safe_load((configuration.ROOT / "config" / "config.yaml").read_text(encoding="utf-8"))
+    asked = config["evaluations"]
+    for task in asked["tasks"].values():
+        task["limit"] = 3
+    asked["targets"] = {name: asked["targets"][name] for name in TARGETS}
+    asked["under_load"] = {"users": 2, "task": "jcommonsenseqa", "questions": 2}
+    return configuration.load(config, ["config.yaml"])
+
+
+def run(quick: plan.Plan, target: str, results: Path, environment: dict) -> answers.Evaluated:
+    model = quick.evaluations.targets[target].model
+    manifest = models.fetch(model, quick.models, cache_root=cache.root())
+    for kind, key, content in (("models", model.key, manifest), ("engines", "llama-cpp", environment)):
+        path = results / kind / f"{key}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content))
+    for name, task in quick.evaluations.tasks.items():
+        path = evaluate.questions_path(results, name)
+        data.copy(TASKS[name], task.set, task.sha256, path, cache_root=cache.root())
+    evaluate.run(
+        evaluate.Context(
+            slice=plan.target_slice(quick, target),
+            models=quick.models,
+            results=results,
+            runtime=quick.runtime,
+            engine_log=results / "engine.log",
+            retry_failed=False,
+        )
+    )
+    return answers.read(estimate.target_path(results, target))
+
+
+def test_two_files_of_a_real_model(quick, llama_environment, tmp_path):
+    found = [run(quick, target, tmp_path, llama_environment) for target in TARGETS]
+    for target, one in zip(TARGETS, found, strict=True):
+        assert (one.facts["status"], one.facts["reason"]) == ("ok", None)
+        assert (one.facts["asked"], one.facts["answered"]) == (18, 18)
+        rows = one.answers.to_pylist()
+        assert len(rows) == 18 + (2 * 2 if target == "Q8_0" else 0)
+        assert FAILED not in {row["outcome"] for row in rows}
+        limits = {name: task.max_tokens for name, task in quick.evaluations.tasks.items()}
+        assert all(row["text"] and 1 <= row["tokens"] <= limits[row["task"]] for row in rows)
+        (session,) = one.facts["sessions"]
+        assert set(session["prompt_tokens"]) == set(TASKS)
+        assert all(len(ids) > 20 for ids in session["prompt_tokens"].values())
+        assert session["differences"] == []
+        assert (session["load"]["replies"] >= 2) if target == "Q8_0" else ("load" not in session)
+    questions = {name: evaluate.asked_questions(tmp_path, name, task) for name, task in quick.evaluations.tasks.items()}
+    made = evaluated.make(quick.evaluations, found, questions)
+    targets = made["targets"].to_pylist()
+    assert [(row["target"], row["same_prompts"], row["marks"]) for row in targets] == [(t, True, []) for t in TARGETS]
+    assert targets[0]["prompt_tokens_sha256"] == targets[1]["prompt_tokens_sha256"] is not None
+    assert {row["target"] for row in made["comparisons"].to_pylist()} == {"Q4_1"}
+    assert made["under_load"].num_rows == 1
+
+
+def test_the_ids_of_a_prompt_are_those_the_server_counts(llama):
+    """As many as the server says it was sent, so that the template and its special tokens are the real ones."""
+    messages = [{"role": "user", "content": "次の質問に答えてください。1足す1は？"}]
+    with llama(slots=1) as server, evaluate.httpx.Client(base_url=server.url, timeout=60) as client:
+        ids = evaluate.rendered(client, "llama-server", server.model, messages, {})
+        body = {"model": server.model, "messages": messages, "max_tokens": 1}
+        usage = client.post("/v1/chat/completions", json=body).json()["usage"]
+        assert ids is not None
+        assert len(ids) == usage["prompt_tokens"]
+        assert evaluate.rendered(client, "ollama", server.model, messages, {}) is None
+    with evaluate.httpx.Client(base_url=server.url, timeout=5) as client:
+        assert evaluate.rendered(client, "llama-server", server.model, messages, {}) is None, "gone"
