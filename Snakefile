@@ -27,7 +27,7 @@ localrules:
     fetch_model,
     engine_environment,
     tables,
-    chart,
+    charts,
     report,
 
 

@@ -1,23 +1,18 @@
-"""One job for each chart."""
+"""All charts in one job: starting Python and the drawing engine takes longer than drawing."""
 
 
-rule chart:
+rule charts:
     input:
         rules.tables.output,
         plan=f"{RESULTS}/plan.json",
     output:
-        report(
-            f"{RESULTS}/charts/{{chart}}.html",
-            category="Charts",
-            labels={"chart": "{chart}"},
-        ),
-        f"{RESULTS}/charts/{{chart}}.svg",
-        f"{RESULTS}/charts/{{chart}}.png",
+        report(charts_files("html"), category="Charts"),
+        charts_files("svg", "png"),
     log:
-        f"{RESULTS}/logs/charts/{{chart}}.log",
+        f"{RESULTS}/logs/charts.log",
     params:
         results=experiment_folder,
         style=planning.canonical(PLAN.charts),
-        source=source_digest("charts/*"),
+        source=source_digest("charts/*", "tables/*"),
     shell:
-        "exec python -m servebench chart {wildcards.chart} --style {params.style:q} --results {params.results:q} --log {log:q}"
+        "exec python -m servebench charts --style {params.style:q} --results {params.results:q} --log {log:q}"

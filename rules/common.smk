@@ -31,7 +31,6 @@ ROUNDS = range(1, PLAN.rounds + 1)
 wildcard_constraints:
     model="|".join(map(re.escape, PLAN.models)),
     environment="[a-z0-9._-]+",
-    chart="[a-z0-9_]+",
     round="[1-9]",
 
 
@@ -137,7 +136,9 @@ def questions_files():
 
 def published_files():
     """The published JSON."""
-    names = ["concurrency"] + (["quantization"] if PLAN.evaluations else [])
+    first, *others = PLAN.runs
+    names = ["concurrency", *(f"{run}_concurrency" for run in others)]
+    names += ["quantization"] if PLAN.evaluations else []
     return [f"{RESULTS}/tables/{name}.json" for name in names]
 
 
@@ -184,12 +185,21 @@ def forced():
     )
 
 
-def charts_files():
-    return expand(
-        f"{RESULTS}/charts/{{chart}}.{{kind}}",
-        chart=CHARTS,
-        kind=("html", "svg", "png"),
-    )
+def charts_files(*kinds):
+    """The files of every chart, of these kinds or of all."""
+    kinds = kinds or ("html", "svg", "png")
+    return expand(f"{RESULTS}/charts/{{chart}}.{{kind}}", chart=CHARTS, kind=kinds)
+
+
+def table_files():
+    """Every table the experiment has."""
+    names = """measurements settings sessions unstable queueing ratios slow_requests ttft timeline memory calibration
+        discarded""".split()
+    names += ["cost"] if PLAN.cost else []
+    names += ["reproduction"] if PLAN.reference else []
+    if PLAN.evaluations:
+        names += "answers targets scores comparisons agreement proofreading positions under_load".split()
+    return [f"{RESULTS}/tables/{name}.parquet" for name in names]
 
 
 def print_start():

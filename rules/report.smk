@@ -12,6 +12,6 @@ rule report:
     params:
         results=experiment_folder,
         style=planning.canonical(PLAN.charts),
-        source=source_digest("charts/*", "report/*"),
+        source=source_digest("charts/*", "report/*", "tables/*"),
     shell:
         "exec python -m servebench report --style {params.style:q} --results {params.results:q} --log {log:q}"

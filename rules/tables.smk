@@ -1,18 +1,5 @@
 """From raw records to tables and published JSON. These rules follow the code: they carry a digest of its content."""
 
-TABLES = ("measurements", "settings", "sessions")
-if PLAN.evaluations:
-    TABLES += (
-        "answers",
-        "targets",
-        "scores",
-        "comparisons",
-        "agreement",
-        "proofreading",
-        "positions",
-        "under_load",
-    )
-
 
 rule plan:
     output:
@@ -32,7 +19,7 @@ rule tables:
         evaluation_files(),
         plan=f"{RESULTS}/plan.json",
     output:
-        expand(f"{RESULTS}/tables/{{table}}.parquet", table=TABLES),
+        table_files(),
         published_files(),
     log:
         f"{RESULTS}/logs/tables.log",

@@ -266,18 +266,17 @@ def make_tables(results: Annotated[Path, typer.Option()], log: LogFile = None) -
     tabulate.run(results)
 
 
-@app.command("chart", hidden=True)
-def make_chart(
-    name: Annotated[str, typer.Argument()],
+@app.command("charts", hidden=True)
+def make_charts(
     style: Annotated[str, typer.Option(help="The configuration's charts section as JSON.")],
     results: Annotated[Path, typer.Option()],
     log: LogFile = None,
 ) -> None:
-    """Draw one chart as HTML, SVG and PNG. Called by the workflow."""
+    """Draw every chart as HTML, SVG and PNG. Called by the workflow."""
     from servebench import charts
 
     _start(log)
-    charts.draw(name, json.loads(style), results)
+    charts.draw(json.loads(style), results)
 
 
 @app.command("report", hidden=True)

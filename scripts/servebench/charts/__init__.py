@@ -66,8 +66,8 @@ def runs_with_data(name: str, tables: Mapping[str, pa.Table], runs: Sequence[str
     return [run for run in asked if module.points(tables, run)]
 
 
-def draw(name: str, style: Mapping[str, Any], results: Path) -> list[Path]:
-    """Draw one chart of an experiment as `<results>/charts/<name>` .html, .svg and .png; returns the paths.
+def draw(style: Mapping[str, Any], results: Path) -> list[Path]:
+    """Draw every chart of an experiment as `<results>/charts/<name>` .html, .svg and .png; returns the paths.
 
     `style` is the configuration's `charts` section. Raises FontMissing when Japanese is asked for and there is no font.
     """
@@ -77,6 +77,9 @@ def draw(name: str, style: Mapping[str, Any], results: Path) -> list[Path]:
     from servebench.tables import read_all
 
     plan = planning.from_json((results / "plan.json").read_bytes())
-    look = Style.configured(style, plan.line)
-    made = whole(name, read_all(results / "tables"), look, list(plan.runs))
-    return save(made, results / "charts" / name, look.language)
+    look, tables = Style.configured(style, plan.line), read_all(results / "tables")
+    return [
+        path
+        for name in NAMES
+        for path in save(whole(name, tables, look, list(plan.runs)), results / "charts" / name, look.language)
+    ]
