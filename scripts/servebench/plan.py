@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -18,6 +18,16 @@ import msgspec
 from servebench.figures import Line
 from servebench.load import PROTOCOL
 from servebench.tasks import PROMPTS
+
+# Mappings whose order means something: that of runs, rows, colours and targets. Canonical JSON sorts keys.
+ORDERED = (
+    ("engines",),
+    ("models",),
+    ("runs",),
+    ("settings",),
+    ("evaluations", "tasks"),
+    ("evaluations", "targets"),
+)
 
 
 class Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -234,12 +244,26 @@ def reported(plan: Plan) -> dict[str, Any]:
     for model in [*content["models"].values(), *(setting["model"] for setting in settings)]:
         if model["sha256"]:
             del model["source"]
+    content["order"] = {".".join(path): list(_at(content, path)) for path in ORDERED}
     return content
 
 
 def from_json(text: str | bytes) -> Plan:
-    """The plan that `canonical(reported(plan))` was written from."""
-    return msgspec.json.decode(text, type=Plan)
+    """The plan that `canonical(reported(plan))` was written from, in its order."""
+    content = json.loads(text)
+    for place, names in content.pop("order").items():
+        *parents, last = place.split(".")
+        holder = _at(content, parents)
+        if holder:
+            holder[last] = {name: holder[last][name] for name in names}
+    return msgspec.convert(content, Plan)
+
+
+def _at(content: Mapping[str, Any], path: Sequence[str]) -> Any:
+    """What stands at a path of keys; {} where a part of it is null."""
+    for key in path:
+        content = content[key] or {} if content else {}
+    return content
 
 
 def session_slice(plan: Plan, setting: Setting) -> str:

@@ -71,7 +71,9 @@ def guarded(tmp_path: Path) -> Iterator[Callable[[str, float], tuple[subprocess.
     guards: list[Any] = []
 
     def start(code: str, stop_timeout_s: float) -> tuple[subprocess.Popen[bytes], int]:
-        options = json.dumps({"stop_timeout_s": stop_timeout_s, "cleanup": ["touch", str(tmp_path / "cleaned")], "cpus": []})
+        options = json.dumps(
+            {"stop_timeout_s": stop_timeout_s, "cleanup": ["touch", str(tmp_path / "cleaned")], "cpus": []}
+        )
         command = [sys.executable, "-I", str(GUARD), options, sys.executable, "-c", textwrap.dedent(code)]
         with (tmp_path / "log").open("wb") as log:
             guard = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
