@@ -264,10 +264,16 @@ def test_a_slice_gives_its_session_back(config):
         assert again.setting.model == setting.model
 
 
-def test_the_reported_plan_survives_json(config):
-    loaded = load(config)
+@pytest.mark.parametrize("file", ["config.yaml", "h200.yaml", "rtx4090.yaml"])
+def test_the_reported_plan_survives_json(file):
+    loaded = configuration.read([QUICKSTART.with_name(file)])
     again = plan.from_json(plan.canonical(plan.reported(loaded)))
-    assert list(again.settings) == list(loaded.settings)
+    for name in ("runs", "settings", "models", "engines"):
+        assert list(getattr(again, name)) == list(getattr(loaded, name))
+    if loaded.evaluations:
+        assert list(again.evaluations.targets) == list(loaded.evaluations.targets)
+        assert list(again.evaluations.tasks) == list(loaded.evaluations.tasks)
+    assert again.settings.keys() and all(again.settings[n].users == s.users for n, s in loaded.settings.items())
     assert again.line == loaded.line
 
 
