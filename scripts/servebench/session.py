@@ -21,7 +21,7 @@ import msgspec
 
 import servebench
 from servebench import cache, engines, estimate, figures, models, plan, store, watch
-from servebench.engines import cpus
+from servebench.engines import cpus, llama_log
 from servebench.load import PROTOCOL, calibrate
 from servebench.load.measurement import Measurement
 from servebench.load.records import CHUNKS_SCHEMA, REQUESTS_SCHEMA
@@ -139,6 +139,7 @@ class _Measuring:
         """One number of users, again while others use the device, at most ATTEMPTS times."""
         for attempt in range(1, ATTEMPTS + 1):
             age_s = (time.monotonic_ns() - server.launched_ns) / 1e9
+            log_start = server.log_size()
             try:
                 measured = measure(
                     Target(url=server.url, model=server.model, extra={**server.extra, **self.setting.request}),
@@ -151,11 +152,12 @@ class _Measuring:
                 state = "" if server.alive() else "the server died: "
                 raise engines.LaunchFailed(f"{state}{error}", server.log_tail()) from error
             self.users_before.append(users)
+            served = _served(server.log_since(log_start))  # before `check` asks something itself
             telemetry = watcher.table(measured.meta["load_start_ns"], measured.meta["load_end_ns"])
             foreign = _foreign_samples(telemetry.to_pydict(), self.context.runtime.foreign_use)
             measured.meta["foreign_use"] = {**msgspec.to_builtins(self.context.runtime.foreign_use), "seen": foreign}
             differences = server.check()
-            facts = self._facts(server, watcher, age_s, telemetry.to_pydict(), measured)
+            facts = self._facts(server, watcher, age_s, telemetry.to_pydict(), measured) | {"served": served}
             if differences:
                 reason = "after the measurement: " + _sentence(differences)
                 self._keep(users, status="ok", reason=None, facts=facts, link=False)
@@ -200,6 +202,7 @@ class _Measuring:
             chunks=measured.chunks if measured else CHUNKS_SCHEMA.empty_table(),
             meta=measured.meta if measured else None,
             telemetry=facts.get("telemetry", {}),
+            served=facts.get("served", {}),
             session={
                 "session_id": self.session_id,
                 "launched_at": self.launched_at,
@@ -294,6 +297,12 @@ class _Measuring:
 
 def _sentence(differences: Sequence[Mapping[str, Any]]) -> str:
     return "; ".join(f"{d['what']}: asked {d['asked']}, got {d['got']}" for d in differences)
+
+
+def _served(log: str) -> dict[str, list[Any]]:
+    """The requests that llama-server's log tells of, as columns; {} where the server writes no such log."""
+    found = llama_log.requests(log)
+    return llama_log.columns(found) if found else {}
 
 
 def _foreign_samples(telemetry: dict[str, list[Any]], rule: plan.ForeignUse) -> int:

@@ -5,7 +5,8 @@ hard links to it. Whatever happens to a job, a finished measurement stays; a ses
 and measures only what is missing.
 
 A file's rows are its requests (`load.records.REQUESTS_SCHEMA`) with the chunks of each as two list columns; all else
-(identity, status, clocks, telemetry, session, provenance) is JSON in the file's `servebench` metadata.
+(identity, status, clocks, telemetry, what the server's log tells, session, provenance) is JSON in the file's
+`servebench` metadata.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,11 @@ class StoreError(Fault):
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """One measurement as kept. `requests` and `chunks` are empty when `status` is "failed"; `reason` then says why."""
+    """One measurement as kept. `requests` and `chunks` are empty when `status` is "failed"; `reason` then says why.
+
+    `served`: the requests as llama-server's log tells them (`engines.llama_log.Request`), by column, with its numbers
+    of them and not ours; {} where the server wrote none.
+    """
 
     identity: dict[str, Any]
     status: str
@@ -46,6 +51,7 @@ class Record:
     chunks: pa.Table
     meta: dict[str, Any] | None
     telemetry: dict[str, list[Any]]
+    served: dict[str, list[Any]] = field(default_factory=dict)
     session: dict[str, Any]
     provenance: dict[str, Any]
 
@@ -70,6 +76,7 @@ def write(record: Record, path: Path) -> None:
         "reason": record.reason,
         "meta": record.meta,
         "telemetry": record.telemetry,
+        "served": record.served,
         "session": record.session,
         "provenance": record.provenance,
     }

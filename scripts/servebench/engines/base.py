@@ -107,6 +107,19 @@ class Server:
         """The last lines of its log; a log may hold a model's invalid UTF-8."""
         return log_tail(self.log_path, lines)
 
+    def log_size(self) -> int:
+        """Bytes its log has now; 0 without one."""
+        return self.log_path.stat().st_size if self.log_path.exists() else 0
+
+    def log_since(self, start: int) -> str:
+        """What its log has got beyond its first `start` bytes, without the last line while that is being written."""
+        if not self.log_path.exists():
+            return ""
+        with self.log_path.open("rb") as file:
+            file.seek(start)
+            part = file.read()
+        return part[: part.rfind(b"\n") + 1].decode(errors="replace")
+
 
 class Adapter(ABC):
     """One kind of engine. A subclass says how it is started, when it is healthy, and what it says about itself."""

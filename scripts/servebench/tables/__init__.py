@@ -15,12 +15,14 @@ from servebench.tables.measured import (
     discarded,
     measurements,
     reference_bands,
+    references,
     sessions,
     slow_requests,
     timeline,
     ttft,
 )
 from servebench.tables.schemas import FIGURES, SCHEMAS
+from servebench.tables.served import prefill_bands, served, slow_prefills
 
 __all__ = [
     "FIGURES",
@@ -33,15 +35,19 @@ __all__ = [
     "make",
     "measurements",
     "memory",
+    "prefill_bands",
     "queueing",
     "ratios",
     "read",
     "read_all",
     "read_reference",
     "reference_bands",
+    "references",
     "reproduction",
+    "served",
     "sessions",
     "settings",
+    "slow_prefills",
     "slow_requests",
     "table",
     "timeline",
@@ -61,6 +67,7 @@ def make(
     measured = measurements(records, plan.line)
     ranges, launches = settings(measured, plan.rounds), sessions(records)
     control = {run: entry.get("control") for run, entry in plan.runs.items()}
+    told = served(records)
     return {
         "measurements": measured,
         "settings": ranges,
@@ -69,6 +76,8 @@ def make(
         "queueing": queueing(ranges),
         "ratios": ratios(measured, plan),
         "slow_requests": slow_requests(records, reference_bands(records, control)),
+        "served": told,
+        "slow_prefills": slow_prefills(told, prefill_bands(records, control)),
         "ttft": ttft(records),
         "timeline": timeline(records),
         "memory": memory(launches, kv_bytes_per_token or {}),

@@ -29,7 +29,7 @@ _SETTING = [n for n in SCHEMAS["queueing"].names if n in SCHEMAS["sessions"].nam
 
 def measurements(records: Sequence[Record], line: Line) -> pa.Table:
     """One row per run × setting × users × round, in the order of the experiment; figures are null in a failed one."""
-    return table("measurements", (_measurement_row(record, line) for record in sorted(records, key=_order)))
+    return table("measurements", (_measurement_row(record, line) for record in sorted(records, key=order)))
 
 
 def _measurement_row(record: Record, line: Line) -> Row:
@@ -88,7 +88,8 @@ def _foreign_limit(record: Record) -> Mapping[str, float]:
     return {"percent": told.get("percent", FOREIGN_PERCENT), "samples": told.get("samples", FOREIGN_SAMPLES)}
 
 
-def _order(record: Record) -> tuple[int, int, int]:
+def order(record: Record) -> tuple[int, int, int]:
+    """Place in the order of the experiment: setting, users, round."""
     identity = record.identity
     return identity["rank"], identity["users"], identity["round"]
 
@@ -97,7 +98,8 @@ def _setting(record: Record) -> Row:
     return {name: record.identity.get(name) for name in _SETTING}
 
 
-def _place(record: Record) -> Row:
+def place_of(record: Record) -> Row:
+    """Which measurement it is: run, setting, users, round."""
     return {name: record.identity[name] for name in ("run", "setting", "users", "round")}
 
 
@@ -165,16 +167,24 @@ def reference_bands(records: Sequence[Record], control: Mapping[str, str | None]
     the most frequent number of prompt tokens it took from its cache. A run without either has no band.
     """
     bands = {}
-    for run in dict.fromkeys(record.identity["run"] for record in records):
-        ours = [r for r in records if r.identity["run"] == run and r.identity["engine_kind"] == "llama-server"]
-        name = control.get(run) or min(ours, key=_order, default=None)
-        name = name if name is None or isinstance(name, str) else name.identity["setting"]
-        reference = [r for r in ours if r.identity["setting"] == name and r.status == "ok"]
+    for run, reference in references(records, control).items():
         heads = [n for r in reference for n in r.requests["cached_tokens"].to_pylist() if n]
         if heads:
             head = max(sorted(set(heads)), key=heads.count)
             bands[run] = band(micro_batch(reference[0].session.get("argv") or ()), head)
     return bands
+
+
+def references(records: Sequence[Record], control: Mapping[str, str | None]) -> dict[str, list[Record]]:
+    """Of each run that has one, the good records of its reference: its control, else its first llama-server setting."""
+    found = {}
+    for run in dict.fromkeys(record.identity["run"] for record in records):
+        ours = [r for r in records if r.identity["run"] == run and r.identity["engine_kind"] == "llama-server"]
+        name = control.get(run) or next((r.identity["setting"] for r in sorted(ours, key=order)), None)
+        good = [r for r in ours if r.identity["setting"] == name and r.status == "ok"]
+        if good:
+            found[run] = good
+    return found
 
 
 def micro_batch(argv: Sequence[str]) -> int:
@@ -198,7 +208,7 @@ def slow_requests(records: Sequence[Record], bands: Mapping[str, tuple[int, int]
     and outside of it; in a run without a band, everything is outside.
     """
     counts: dict[tuple[str, str, int], npt.NDArray[np.int64]] = {}
-    for record in sorted((r for r in records if r.status == "ok"), key=_order):
+    for record in sorted((r for r in records if r.status == "ok"), key=order):
         place = record.identity["run"], record.identity["setting"], record.identity["users"]
         counts[place] = counts.get(place, np.zeros(4, np.int64)) + _slow(record, bands.get(place[0]))
     rows = []
@@ -234,7 +244,7 @@ def _slow(record: Record, limits: tuple[int, int] | None) -> npt.NDArray[np.int6
 
 def ttft(records: Sequence[Record]) -> pa.Table:
     """Every target request's TTFT per measurement, ascending, for its distribution."""
-    return table("ttft", (_ttft_row(record) for record in sorted(records, key=_order) if record.status == "ok"))
+    return table("ttft", (_ttft_row(record) for record in sorted(records, key=order) if record.status == "ok"))
 
 
 def _ttft_row(record: Record) -> Row:
@@ -244,12 +254,12 @@ def _ttft_row(record: Record) -> Row:
     )
     good = targets.filter(pc.equal(targets["status"], "ok"))
     seconds = (good["first_token_ns"].to_numpy() - good["sent_ns"].to_numpy()) / 1e9
-    return _place(record) | {"ttft_s": sorted(seconds.tolist()), "failures": len(targets) - len(good)}
+    return place_of(record) | {"ttft_s": sorted(seconds.tolist()), "failures": len(targets) - len(good)}
 
 
 def timeline(records: Sequence[Record]) -> pa.Table:
     """Each second of each measurement, 0 where the window begins: requests in flight, tokens arrived, foreign use."""
-    good = (record for record in sorted(records, key=_order) if record.status == "ok")
+    good = (record for record in sorted(records, key=order) if record.status == "ok")
     return table("timeline", (row for record in good for row in _seconds(record)))
 
 
@@ -265,7 +275,7 @@ def _seconds(record: Record) -> Iterator[Row]:
     running = _overlap(sent, end, edges)
     foreign = _largest(record.telemetry, edges)
     for n, second in enumerate(range(first, last)):
-        yield _place(record) | {
+        yield place_of(record) | {
             "second": second,
             "running": float(running[n]),
             "output_tok_s": float(tokens[n]),
@@ -306,7 +316,7 @@ def _largest(telemetry: Mapping[str, Sequence[Any]], edges: npt.NDArray[np.int64
 def calibration(records: Sequence[Record]) -> pa.Table:
     """The load generator's own errors, as calibrated on the machines that each run was measured on."""
     found: dict[tuple[Any, ...], Row] = {}
-    for record in sorted(records, key=_order):
+    for record in sorted(records, key=order):
         content = _part(record.provenance, "calibration")
         for level in content.get("levels", ()):
             place = record.identity["run"], content.get("created_at"), level["variant"], level["users"]
@@ -321,7 +331,7 @@ def discarded(thrown_out: Iterable[Discarded]) -> pa.Table:
     return table(
         "discarded",
         (
-            _place(entry.record)
+            place_of(entry.record)
             | {
                 "why": entry.why,
                 "discarded_at": entry.discarded_at,

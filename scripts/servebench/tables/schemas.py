@@ -212,6 +212,33 @@ other_slow int!
 other_total int!
 """
     ),
+    "served": _schema(
+        _PLACE
+        + """
+round int!
+task int! the request's number in the server's log
+slot int!
+started_s real seconds from the server's start to when it got its slot; null in a log without time stamps
+busy_slots int! at that moment, its own included
+prompt_ms real the prompt's evaluation; null when the request ended before it did
+prompt_tokens int newly computed ones, those from a cache not among them
+eval_ms real
+eval_tokens int
+draft_acceptance real share of the speculated tokens that were right
+total_tokens int in the slot when it was released
+truncated bool
+cancelled bool! its client went away
+"""
+    ),
+    "slow_prefills": _schema(
+        _PLACE
+        + """
+band_low int! newly computed prompt tokens, first of the band
+band_high int! last of the band
+slow int! evaluated in more than 1 s
+total int! requests in the band that started with at most 2 busy slots, their own included
+"""
+    ),
     "ttft": _schema(
         _PLACE
         + """

@@ -1,0 +1,68 @@
+"""What llama-server's log says of each request it served, and its slow prompt evaluations among them. Pure functions.
+
+Requests carry the log's own numbers: the log does not say which of ours they are. A server that writes no such log has
+no rows, here and in the counts.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from servebench.store import Record
+from servebench.tables.files import table
+from servebench.tables.measured import micro_batch, order, place_of, references
+from servebench.tables.schemas import SCHEMAS
+
+Row = dict[str, Any]
+SLOW_MS = 1000.0
+MOST_BUSY_SLOTS = 2
+BAND_WIDTH = 18
+_COLUMNS = SCHEMAS["served"].names[4:]
+
+
+def served(records: Sequence[Record]) -> pa.Table:
+    """One row per request that got a slot while it was measured, warm-up included, in the log's order."""
+    rows = []
+    for record in sorted((r for r in records if r.status == "ok" and r.served), key=order):
+        values = (record.served[name] for name in _COLUMNS)
+        rows += [place_of(record) | dict(zip(_COLUMNS, row, strict=True)) for row in zip(*values, strict=True)]
+    return table("served", rows)
+
+
+def prefill_bands(records: Sequence[Record], control: Mapping[str, str | None]) -> dict[str, tuple[int, int]]:
+    """For each run the 18 numbers of newly computed tokens just over its reference's micro-batch: (first, last)."""
+    return {
+        run: prefill_band(micro_batch(reference[0].session.get("argv") or ()))
+        for run, reference in references(records, control).items()
+    }
+
+
+def prefill_band(micro_batch_tokens: int) -> tuple[int, int]:
+    """(513, 530) for the default micro-batch of 512 (experiment.md, slow prefill)."""
+    return micro_batch_tokens + 1, micro_batch_tokens + BAND_WIDTH
+
+
+def slow_prefills(told: pa.Table, bands: Mapping[str, tuple[int, int]]) -> pa.Table:
+    """Prompt evaluations of more than 1 s, of those in the run's band that began with at most 2 busy slots.
+
+    One row per run × setting × users of which the log tells, all rounds together; a run without a band has none.
+    """
+    counts: dict[tuple[str, str, int], list[int]] = defaultdict(lambda: [0, 0])
+    for row in told.to_pylist():
+        if row["run"] not in bands or row["prompt_ms"] is None:
+            continue
+        low, high = bands[row["run"]]
+        counted = counts[row["run"], row["setting"], row["users"]]
+        if low <= row["prompt_tokens"] <= high and row["busy_slots"] <= MOST_BUSY_SLOTS:
+            counted[0] += row["prompt_ms"] > SLOW_MS
+            counted[1] += 1
+    rows = []
+    for (run, setting, users), (slow, total) in counts.items():
+        low, high = bands[run]
+        place = {"run": run, "setting": setting, "users": users}
+        rows.append(place | {"band_low": low, "band_high": high, "slow": slow, "total": total})
+    return table("slow_prefills", rows)
