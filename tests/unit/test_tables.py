@@ -264,11 +264,16 @@ def test_foreign_use_in_two_samples_makes_a_measurement_invalid() -> None:
     assert tables.measurements([first], Line()).to_pylist()[0]["foreign_samples"] == 0
     blind = replace(first, telemetry={"foreign_utilisation": [None, None]})
     assert tables.measurements([blind], Line()).to_pylist()[0]["foreign_samples"] is None
-    first.telemetry["foreign_utilisation"][:3] = [4.9, 5.0, 60.0]
+    first.telemetry["foreign_utilisation"][:3] = [0.049, 0.05, 0.6]
     row = tables.measurements([first], Line()).to_pylist()[0]
     assert row["foreign_samples"] == 2
     assert not row["valid"]
     assert row["invalid_reasons"] == ["foreign use of the device: 2 samples of 5 % or more"]
+    seconds = {row["second"]: row["foreign_utilisation"] for row in tables.timeline([first]).to_pylist()}
+    assert max(value for value in seconds.values() if value is not None) == pytest.approx(60.0)
+    first.meta["foreign_use"] = {"share": 0.25, "samples": 2, "action": "mark", "seen": 1}
+    row = tables.measurements([first], Line()).to_pylist()[0]
+    assert (row["foreign_samples"], row["valid"]) == (1, True)
 
 
 def test_timeline_adds_up_to_the_tokens_of_the_window() -> None:

@@ -19,7 +19,7 @@ from servebench.tables.files import table
 from servebench.tables.schemas import FIGURES, SCHEMAS
 
 Row = dict[str, Any]
-FOREIGN_PERCENT, FOREIGN_SAMPLES = 5.0, 2
+FOREIGN_SHARE, FOREIGN_SAMPLES = 0.05, 2
 SLOW_S, SLOW_AFTER_S = 1.0, 5.0
 BAND_WIDTH = 20
 # llama-server's own `--ubatch-size` when none is asked for.
@@ -69,7 +69,7 @@ def _figures(record: Record, line: Line, foreign: int | None) -> Mapping[str, An
     found = []
     limit = _foreign_limit(record)
     if foreign is not None and foreign >= limit["samples"]:
-        found.append(f"foreign use of the device: {foreign} samples of {limit['percent']:g} % or more")
+        found.append(f"foreign use of the device: {foreign} samples of {100 * limit['share']:g} % or more")
     calibrated = _part(record.provenance, "calibration").get("max_users")
     return measurement_figures(
         record.requests, record.chunks, record.meta or {}, line, calibrated_users=calibrated, found=found
@@ -79,13 +79,13 @@ def _figures(record: Record, line: Line, foreign: int | None) -> Mapping[str, An
 def foreign_samples(record: Record) -> int | None:
     """Samples in which others used the device more than the limit; None when nobody could see them."""
     seen = [value for value in record.telemetry.get("foreign_utilisation", ()) if value is not None]
-    return sum(value >= _foreign_limit(record)["percent"] for value in seen) if seen else None
+    return sum(value >= _foreign_limit(record)["share"] for value in seen) if seen else None
 
 
 def _foreign_limit(record: Record) -> Mapping[str, float]:
-    """Percent of the device, and number of samples, from which on a measurement is not to be trusted."""
+    """Share of the device, and number of samples, from which on a measurement is not to be trusted."""
     told = (record.meta or {}).get("foreign_use") or {}
-    return {"percent": told.get("percent", FOREIGN_PERCENT), "samples": told.get("samples", FOREIGN_SAMPLES)}
+    return {"share": told.get("share", FOREIGN_SHARE), "samples": told.get("samples", FOREIGN_SAMPLES)}
 
 
 def order(record: Record) -> tuple[int, int, int]:
@@ -309,7 +309,7 @@ def _largest(telemetry: Mapping[str, Sequence[Any]], edges: npt.NDArray[np.int64
     for time_ns, value in samples:
         place = int(np.searchsorted(edges, time_ns, "right")) - 1
         if value is not None and 0 <= place < len(edges) - 1:
-            found[place] = max(found.get(place, 0.0), float(value))
+            found[place] = max(found.get(place, 0.0), 100 * float(value))
     return found
 
 

@@ -99,7 +99,7 @@ reason text why it failed
 window_s real
 memory_gib real largest memory of the server's processes so far in its session
 memory_kind text nvml (GPU) or host
-foreign_samples int samples with 5 % or more of the GPU used by others
+foreign_samples int samples in which others used the device more than runtime.foreign_use allows
 meets_line bool
 line_confidence real that the true TTFT p95 is within the line, from the number of passes
 reference_only bool fewer target requests than the line asks for
@@ -254,7 +254,7 @@ round int!
 second int! from the start of the window
 running real! requests in flight, mean over the second
 output_tok_s real! tokens that arrived in the second
-foreign_utilisation real largest in the second, 0 to 100
+foreign_utilisation real largest in the second, percent of the device
 """
     ),
     "discarded": _schema(
