@@ -193,7 +193,7 @@ def charts_files(*kinds):
 
 def table_files():
     """Every table the experiment has."""
-    names = """measurements settings sessions unstable queueing ratios slow_requests served slow_prefills ttft timeline memory
+    names = """measurements settings sessions expected unstable queueing ratios slow_requests served slow_prefills ttft timeline memory
         calibration discarded""".split()
     names += ["cost"] if PLAN.cost else []
     names += ["reproduction"] if PLAN.reference else []

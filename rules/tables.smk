@@ -29,6 +29,7 @@ rule tables:
             "tables/*",
             "tabulate.py",
             "publish*.py",
+            "expected.py",
             "figures.py",
             "store.py",
             "load/records.py",

@@ -6,6 +6,7 @@ A difference stops nothing: another GPU holds another KV cache, another machine 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -34,10 +35,11 @@ def compare(expect: Mapping[str, bool | int | float | str], facts: Mapping[str, 
     ]
 
 
-def sentence(fact: Fact) -> str:
-    """ "kv_cache_tokens: published 122160, here 98304"."""
-    here = "the server does not tell" if fact.met is None else f"here {fact.got}"
-    return f"{fact.what}: published {fact.expected}, {here}"
+def as_text(value: Any) -> str | None:
+    """A fact's value as a configuration would say it: true, 4096, b12242; None stays None."""
+    if isinstance(value, str) or value is None:
+        return value
+    return json.dumps(value)
 
 
 def _met(expected: bool | int | float | str, got: Any) -> bool | None:

@@ -86,6 +86,13 @@ def test_the_device_is_passed_by_its_uuid() -> None:
     assert dropped == ["CUDA_VISIBLE_DEVICES"]
 
 
+def test_a_shared_cache_is_larger_than_what_a_slot_may_hold() -> None:
+    published = adapter(slots=16, context=4096, args=("--kv-unified",))
+    assert published._cache_tokens(True, 40_960, 16) == 65_536
+    assert published._cache_tokens(False, 4096, 16) == 65_536
+    assert published._cache_tokens(None, 4096, 16) is None  # a build that does not say
+
+
 def test_a_taken_port_is_not_chosen() -> None:
     with socket.socket() as taken, socket.socket() as free:
         taken.bind(("127.0.0.1", 0))

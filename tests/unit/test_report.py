@@ -119,6 +119,26 @@ def test_what_failed_and_what_is_missing_is_listed_with_its_reason() -> None:
     assert "CUDA <out of memory>" not in page
 
 
+def test_facts_that_are_not_as_published_stand_beside_the_published() -> None:
+    content_of, plan = made({"setting": "llama-np16", "users": 4})
+    facts = [("n_ctx_slot", "4096", "4096", True), ("threads", "96", "8", False), ("build", "3b4d6ab3f", None, None)]
+    row = {"run": "main", "setting": "llama-np16", "session_id": "s"}
+    names = ("what", "published", "found", "met")
+    rows = [row | {"round": n} | dict(zip(names, fact, strict=True)) for n in (1, 2) for fact in facts]
+    content_of["expected"] = tables.table("expected", rows)
+    found = content.expected(content_of)
+    assert (found["met"], found["facts"]) == (2, 6)
+    assert [(r["what"], r["published"], r["found"]) for r in found["others"]] == [
+        ("threads", "96", "8"),
+        ("build", "3b4d6ab3f", None),
+    ]
+    page = report.page(content_of, plan)
+    assert "2 of 6 facts are as published" in page
+    assert page.count("the server does not tell") == 1
+    content_of["expected"] = tables.table("expected", [])
+    assert "facts are as published" not in report.page(content_of, plan)
+
+
 def test_the_table_of_the_line_tells_four_states_apart() -> None:
     cells = [CELL | {"setting": "llama-np16", "users": u} for u in (4, 8, 16)]
     plan = synthetic.plan_of([*cells, CELL | {"setting": "llama-np4", "users": 2}])

@@ -5,13 +5,16 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 
 import synthetic
 from servebench import tables
 from servebench.figures import Line
+from servebench.store import Record
 
 CELLS = synthetic.h200_cells()
 MAIN = [cell for cell in CELLS if cell["run"] == "main"]
@@ -226,13 +229,48 @@ def test_queueing_starts_where_users_fill_the_slots() -> None:
 
 
 def test_memory_is_split_only_where_all_of_it_is_known() -> None:
-    sessions = tables.sessions(list(synthetic.records_of(CELLS[:9], synthetic.plan_of(CELLS))))
-    known = tables.memory(sessions, {"qwen3-14b-q4_k_m": 2 * 40 * 8 * 128 * 2}).to_pylist()[0]
+    records = list(synthetic.records_of(CELLS[:9], synthetic.plan_of(CELLS)))
+    sessions, measured = tables.sessions(records), tables.measurements(records, Line())
+    known = tables.memory(sessions, measured, {"qwen3-14b-q4_k_m": 2 * 40 * 8 * 128 * 2}).to_pylist()[0]
     assert known["kv_cache_gib"] == pytest.approx(4096 * 160 * 1024 / 2**30)
     assert known["rest_gib"] == pytest.approx(known["measured_gib"] - known["weights_gib"] - known["kv_cache_gib"])
-    unknown = tables.memory(sessions, {}).to_pylist()[0]
-    assert unknown["kv_cache_gib"] is None
-    assert unknown["rest_gib"] is None
+    unknown = tables.memory(sessions, measured.slice(0, 0), {}).to_pylist()[0]
+    assert [unknown[name] for name in ("kv_cache_gib", "rest_gib", "request_tokens", "requests_fit")] == [None] * 4
+
+
+def with_facts(record: Record, **facts: Any) -> Record:
+    return replace(record, session=record.session | {"facts": facts})
+
+
+def test_requests_that_fit_vllms_cache_are_the_published_156() -> None:
+    assert tables.requests_fit(122_160, 780) == 156
+    cell = next(c for c in MAIN if c["setting"] == "vllm-bf16")
+    records = [with_facts(r, kv_cache_tokens=122_160) for r in synthetic.records_of([cell], synthetic.plan_of([cell]))]
+    measured = tables.measurements(records, Line())
+    row = tables.memory(tables.sessions(records), measured, {"qwen3-14b-bf16": 163_840}).to_pylist()[0]
+    each = [m["prompt_tokens_p50"] + m["output_tokens_mean"] for m in measured.to_pylist()]
+    assert row["request_tokens"] == pytest.approx(sum(each) / 2)
+    assert row["requests_fit"] == int(122_160 / row["request_tokens"])
+    assert round(row["kv_cache_gib"], 2) == 18.64  # what the server says it has, and not context times 256 slots
+
+
+def test_published_facts_stand_beside_what_a_server_said() -> None:
+    cell = next(c for c in MAIN if c["setting"] == "llama-np16")
+    plan = synthetic.plan_of([cell])
+    asked = msgspec.structs.replace(
+        plan.settings["llama-np16"], expect={"n_ctx_slot": 4096, "threads": 96, "kv_unified": False, "build": "3b4d6"}
+    )
+    plan = msgspec.structs.replace(plan, settings={"llama-np16": asked})
+    first = next(iter(synthetic.records_of([cell], plan)))
+    sessions = tables.sessions([with_facts(first, n_ctx_slot=4096, threads=8, cpus=[0, 1, 2, 3], kv_unified=False)])
+    rows = tables.expected(sessions, plan).to_pylist()
+    assert [(r["what"], r["published"], r["found"], r["met"]) for r in rows] == [
+        ("n_ctx_slot", "4096", "4096", True),
+        ("threads", "96", "8", False),
+        ("kv_unified", "false", "false", True),
+        ("build", "3b4d6", None, None),
+    ]
+    assert [(r["cpus"], r["threads"]) for r in sessions.to_pylist()] == [(4, 8)]
 
 
 def test_reproduction_tells_inside_from_outside_and_from_not_measured() -> None:

@@ -70,7 +70,7 @@ class LlamaServer(Adapter):
             "n_ctx_slot": n_ctx_slot,
             "n_ctx_train": (models.get("meta") or {}).get("n_ctx_train"),
             "kv_unified": log["kv_unified"],
-            "kv_cache_tokens": None if log["kv_unified"] is None else n_ctx_slot * (1 if log["kv_unified"] else total),
+            "kv_cache_tokens": self._cache_tokens(log["kv_unified"], n_ctx_slot, total),
             "threads": log["threads"],
             "offloaded_layers": log["offloaded_layers"],
             "all_layers": log["all_layers"],
@@ -109,10 +109,8 @@ class LlamaServer(Adapter):
 
     def _context(self, facts: Mapping[str, Any], unified: bool) -> list[Difference]:
         """A slot holds its part; with one shared cache it may hold the whole, up to what the model was made for."""
-        whole = _int(value(self.setting.args, ("-c", "--ctx-size")))
-        if whole is None and self.setting.context is not None:
-            whole = self.setting.slots * self.setting.context
-        if not whole:  # absent, or 0: the model's own
+        whole = self._whole_context()
+        if whole is None:
             return []
         asked = whole if unified else whole // facts["slots"]
         if unified and facts["n_ctx_train"]:
@@ -121,6 +119,19 @@ class LlamaServer(Adapter):
         if facts["n_ctx_slot"] in (asked, padded):
             return []
         return [Difference(what="n_ctx_slot", asked=asked, got=facts["n_ctx_slot"])]
+
+    def _whole_context(self) -> int | None:
+        """Tokens of context asked for, all slots together; None when it is the model's own."""
+        whole = _int(value(self.setting.args, ("-c", "--ctx-size")))
+        if whole is None and self.setting.context is not None:
+            whole = self.setting.slots * self.setting.context
+        return whole or None
+
+    def _cache_tokens(self, unified: bool | None, n_ctx_slot: int, slots: int) -> int | None:
+        """Tokens of the KV cache: the slots' own parts; a shared one is as large as asked, whatever a slot may hold."""
+        if unified is None:
+            return None
+        return max(n_ctx_slot, self._whole_context() or 0) if unified else n_ctx_slot * slots
 
     def probe(self, client: httpx.Client) -> list[Difference]:
         """As for all, but only once every slot is idle: work may go on after a client has left."""

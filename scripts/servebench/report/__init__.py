@@ -38,7 +38,18 @@ from servebench.tables import read_all
 HERE = Path(__file__).parent
 # What the page reads; single replies are not on it.
 TABLES = (
-    *("measurements", "settings", "sessions", "unstable", "queueing", "ratios", "slow_requests", "ttft", "timeline"),
+    *(
+        "measurements",
+        "settings",
+        "sessions",
+        "expected",
+        "unstable",
+        "queueing",
+        "ratios",
+        "slow_requests",
+        "ttft",
+        "timeline",
+    ),
     *("discarded", "memory", "cost", "calibration", "reproduction", "scores", "comparisons", "agreement"),
 )
 
@@ -79,6 +90,7 @@ def page(tables: Mapping[str, pa.Table], plan: Plan, style: Mapping[str, Any] | 
         notes=content.notes(plan),
         starts=content.cold_starts(tables),
         published=content.published(tables),
+        expected=content.expected(tables),
         machines=sorted({row["machine"] for row in rows_of(tables, "sessions") if row["machine"]}),
         fingerprints=len({row["fingerprint"] for row in rows_of(tables, "sessions") if row["fingerprint"]}),
         client=_client(tables),

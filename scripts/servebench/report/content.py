@@ -127,13 +127,14 @@ def notes(plan: Plan) -> list[tuple[str, Any]]:
 
 
 def cold_starts(tables: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
-    """Per setting the range over its launches of the seconds to healthy and to the first token."""
+    """Per setting the range over its launches: seconds to healthy and to the first token, memory, CPUs and threads."""
     found: dict[tuple[str, str], list[Row]] = {}
     for row in rows_of(tables, "sessions"):
         found.setdefault((row["run"], row["setting"]), []).append(row)
+    fit = {(row["run"], row["setting"]): row["requests_fit"] for row in rows_of(tables, "memory")}
     return [
-        {"run": run, "setting": setting, "launches": len(rows)}
-        | {name: _span(rows, name) for name in ("healthy_s", "first_token_s", "memory_gib")}
+        {"run": run, "setting": setting, "launches": len(rows), "fit": fit.get((run, setting))}
+        | {name: _span(rows, name) for name in ("healthy_s", "first_token_s", "memory_gib", "cpus", "threads")}
         for (run, setting), rows in found.items()
     ]
 
@@ -158,6 +159,18 @@ def published(tables: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
             }
         )
     return summary
+
+
+def expected(tables: Mapping[str, pa.Table]) -> dict[str, Any]:
+    """Facts published of the settings: how many are as published, and each other one once, by what was found."""
+    rows = rows_of(tables, "expected")
+    others = [tuple(row[n] for n in ("run", "setting", "what", "published", "found")) for row in rows if not row["met"]]
+    names = ("run", "setting", "what", "published", "found")
+    return {
+        "facts": len(rows),
+        "met": sum(row["met"] is True for row in rows),
+        "others": [dict(zip(names, other, strict=True)) for other in dict.fromkeys(others)],
+    }
 
 
 def _span(rows: Sequence[Row], name: str) -> str:

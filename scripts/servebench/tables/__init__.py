@@ -8,7 +8,17 @@ import pyarrow as pa
 
 from servebench.plan import Plan
 from servebench.store import Discarded, Record
-from servebench.tables.derived import cost, memory, queueing, ratios, reproduction, settings, unstable
+from servebench.tables.derived import (
+    cost,
+    expected,
+    memory,
+    queueing,
+    ratios,
+    reproduction,
+    requests_fit,
+    settings,
+    unstable,
+)
 from servebench.tables.files import TableError, check, read, read_all, read_reference, table, write
 from servebench.tables.measured import (
     calibration,
@@ -32,6 +42,7 @@ __all__ = [
     "check",
     "cost",
     "discarded",
+    "expected",
     "make",
     "measurements",
     "memory",
@@ -44,6 +55,7 @@ __all__ = [
     "reference_bands",
     "references",
     "reproduction",
+    "requests_fit",
     "served",
     "sessions",
     "settings",
@@ -72,6 +84,7 @@ def make(
         "measurements": measured,
         "settings": ranges,
         "sessions": launches,
+        "expected": expected(launches, plan),
         "unstable": unstable(measured),
         "queueing": queueing(ranges),
         "ratios": ratios(measured, plan),
@@ -80,7 +93,7 @@ def make(
         "slow_prefills": slow_prefills(told, prefill_bands(records, control)),
         "ttft": ttft(records),
         "timeline": timeline(records),
-        "memory": memory(launches, kv_bytes_per_token or {}),
+        "memory": memory(launches, measured, kv_bytes_per_token or {}),
         "calibration": calibration(records),
         "discarded": discarded(thrown_out),
     }

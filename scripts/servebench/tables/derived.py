@@ -6,6 +6,7 @@ how far such a crossing can be off.
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import permutations
@@ -13,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from servebench.expected import as_text, compare
 from servebench.plan import Plan, Setting
 from servebench.tables.files import table
 from servebench.tables.schemas import FIGURES, SCHEMAS
@@ -185,18 +187,32 @@ def _ratio_rows(kind: str, one: Setting, base: Setting, ours: dict[Any, Row], th
                 }
 
 
-def memory(sessions: pa.Table, kv_bytes_per_token: Mapping[str, float]) -> pa.Table:
+def expected(sessions: pa.Table, plan: Plan) -> pa.Table:
+    """The facts published of each setting beside what each launch of it said of itself (`servebench.expected`)."""
+    rows = []
+    for launch in sessions.to_pylist():
+        facts = json.loads(launch["facts"]) if launch["facts"] else {}
+        place = {name: launch[name] for name in ("run", "setting", "round", "session_id")}
+        for fact in compare(plan.settings[launch["setting"]].expect, facts):
+            said = {"what": fact.what, "published": as_text(fact.expected), "found": as_text(fact.got), "met": fact.met}
+            rows.append(place | said)
+    return table("expected", rows)
+
+
+def memory(sessions: pa.Table, measurements: pa.Table, kv_bytes_per_token: Mapping[str, float]) -> pa.Table:
     """Memory measured against weights and predicted KV cache, one row per setting that has a session.
 
     `kv_bytes_per_token` is by key of the model; a model that is not in it has no prediction.
     """
+    lengths = _request_tokens(measurements)
     rows = []
     for group in _groups(sessions, ("run", "setting")):
         first = group[0]
         measured = _range(row["memory_gib"] for row in group)[1]
-        size, each, context = first["model_size_bytes"], kv_bytes_per_token.get(first["model"]), first["context"]
+        size, each = first["model_size_bytes"], kv_bytes_per_token.get(first["model"])
+        tokens, request_tokens = _kv_cache_tokens(group), lengths.get((first["run"], first["setting"]))
         weights = None if size is None else size / 2**30
-        cache = None if each is None or context is None else each * context * first["slots"] / 2**30
+        cache = None if each is None or tokens is None else each * tokens / 2**30
         known = measured is not None and weights is not None and cache is not None
         rows.append(
             {name: first[name] for name in _SETTING}
@@ -204,11 +220,36 @@ def memory(sessions: pa.Table, kv_bytes_per_token: Mapping[str, float]) -> pa.Ta
                 "measured_gib": measured,
                 "memory_kind": first["memory_kind"],
                 "weights_gib": weights,
+                "kv_cache_tokens": tokens,
                 "kv_cache_gib": cache,
                 "rest_gib": measured - weights - cache if known else None,
+                "request_tokens": request_tokens,
+                "requests_fit": requests_fit(tokens, request_tokens),
             }
         )
     return table("memory", rows)
+
+
+def requests_fit(kv_cache_tokens: int | None, request_tokens: float | None) -> int | None:
+    """Whole requests of so many tokens (prompt and answer) that a KV cache has room for; None with either unknown."""
+    return int(kv_cache_tokens / request_tokens) if kv_cache_tokens is not None and request_tokens else None
+
+
+def _kv_cache_tokens(launches: Sequence[Row]) -> int | None:
+    """The smallest cache that any launch told of; else what is asked for: context × slots."""
+    told = [json.loads(launch["facts"]).get("kv_cache_tokens") for launch in launches if launch["facts"]]
+    context, slots = launches[0]["context"], launches[0]["slots"]
+    smallest: int | None = _range(told)[0]
+    return smallest if smallest is not None else None if context is None else context * slots
+
+
+def _request_tokens(measurements: pa.Table) -> dict[tuple[str, str], float]:
+    """Tokens of a request, prompt and answer, by run and setting; absent where they were never told."""
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for row in measurements.to_pylist():
+        if row["prompt_tokens_p50"] is not None and row["output_tokens_mean"] is not None:
+            found[row["run"], row["setting"]].append(row["prompt_tokens_p50"] + row["output_tokens_mean"])
+    return {place: sum(values) / len(values) for place, values in found.items()}
 
 
 def cost(settings_table: pa.Table, price_per_hour: float) -> pa.Table:

@@ -145,6 +145,7 @@ def _session_row(session_id: str, group: Sequence[Record]) -> Row:
             "memory_gib": max(sizes, default=None),
             "memory_kind": last.get("memory_kind"),
             "env": _json(last.get("env")),
+            **_computing(last.get("facts") or {}),
             "facts": _json(last.get("facts")),
             "users": [r.identity["users"] for r in group if r.status == "ok"],
             "model_sha256": _part(provenance, "model").get("sha256"),
@@ -154,6 +155,12 @@ def _session_row(session_id: str, group: Sequence[Record]) -> Row:
         | _server(last)
         | _machine(provenance)
     )
+
+
+def _computing(facts: Mapping[str, Any]) -> Row:
+    """What a server was given to compute with, beside what it believes: threads may be those of the whole machine."""
+    given = facts.get("cpus")
+    return {"cpus": None if given is None else len(given), "threads": facts.get("threads")}
 
 
 def _json(value: Any) -> str | None:

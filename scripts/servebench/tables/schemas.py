@@ -156,6 +156,8 @@ engine_version text
 engine_build text
 argv texts
 env text JSON
+cpus int CPUs the server was given
+threads int threads the server says it computes with
 facts text JSON, what the server says about itself
 users ints! numbers of users measured in it
 machine text
@@ -163,6 +165,18 @@ fingerprint text
 model_sha256 text
 model_size_bytes int
 log text
+"""
+    ),
+    "expected": _schema(
+        """
+run text!
+setting text!
+round int!
+session_id text!
+what text! name of the fact
+published text! what the source's server said of itself
+found text what this one says; null when it does not tell
+met bool null when it does not tell
 """
     ),
     "unstable": _schema(
@@ -273,8 +287,11 @@ session_id text
 measured_gib real largest over the sessions
 memory_kind text
 weights_gib real size of the model file
+kv_cache_tokens int room of the KV cache: as the server says, else context times slots
 kv_cache_gib real predicted: bytes a token times tokens
 rest_gib real measured less weights less KV cache
+request_tokens real prompt and answer: mean over the measurements of median prompt and mean answer
+requests_fit int KV cache over the tokens of a request, rounded down; how many slots there are apart
 """
     ),
     "cost": _schema(
