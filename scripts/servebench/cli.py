@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
@@ -239,6 +239,19 @@ def status(configfile: ConfigFiles = None) -> None:
     lines, failed = ledger.report(_plan(configfile), Path("results"))
     print("\n".join(lines))
     raise typer.Exit(1 if failed else 0)
+
+
+@app.command()
+def watch(
+    configfile: ConfigFiles = None,
+    once: Annotated[bool, typer.Option("--once", help="Print how things stand now, and end.")] = False,
+) -> None:
+    """Look at an experiment while it runs: what is measured right now, what is done, how long it still takes."""
+    from servebench import watching
+
+    plan = _plan(configfile)
+    with suppress(KeyboardInterrupt):
+        watching.command(plan, Path("results") / plan.experiment, once=once)
 
 
 @app.command()

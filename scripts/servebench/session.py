@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from servebench.load.records import CHUNKS_SCHEMA, REQUESTS_SCHEMA
 from servebench.load.run import measure
 from servebench.load.workers import LoadError
 from servebench.load.workload import Target, Workload
+from servebench.progress import Publisher
 
 ATTEMPTS = 3
 log = logging.getLogger("servebench")
@@ -61,7 +63,8 @@ def run(session: plan.Session, context: Context) -> None:
         else:
             missing.append(users)
     if missing:
-        _Measuring(session, context, kept).run(missing)
+        with Publisher(context.results, session) as published:
+            _Measuring(session, context, kept, published).run(missing)
 
 
 def weights(
@@ -95,8 +98,8 @@ def manifest_of(results: Path, kind: str, key: str | None) -> dict[str, Any] | N
 class _Measuring:
     """The part of a session that needs the engine."""
 
-    def __init__(self, session: plan.Session, context: Context, kept: store.Store) -> None:
-        self.session, self.context, self.kept = session, context, kept
+    def __init__(self, session: plan.Session, context: Context, kept: store.Store, published: Publisher) -> None:
+        self.session, self.context, self.kept, self.published = session, context, kept, published
         self.setting = session.setting
         self.cache = cache.root(context.runtime.cache)
         self.machine = watch.machine()
@@ -147,6 +150,7 @@ class _Measuring:
                     users,
                     processes=self.setting.processes,
                     seed=self._seed(users, attempt),
+                    progress=partial(self._tell, watcher, users),
                 )
             except LoadError as error:
                 state = "" if server.alive() else "the server died: "
@@ -271,12 +275,21 @@ class _Measuring:
     def _name(self) -> str:
         return f"{self.setting.run} {self.setting.name} round {self.session.round}"
 
+    def _tell(self, watcher: watch.Watcher, users: int, news: Mapping[str, Any]) -> None:
+        """What is known while it is measured, for those who watch; tokens are only counted afterwards."""
+        sample = watcher.latest() or {}
+        device = {name: sample.get(name) for name in ("memory_bytes", "foreign_utilisation")}
+        self.published.tell(users=users, memory_kind=watcher.kind, **device, **news)
+
     def _say(self, users: int, measured: Measurement) -> None:
         """One line on the console: which measurement of how many, what it gave, time left."""
         path = self.context.results / "plan.json"
         whole = plan.from_json(path.read_bytes()) if path.exists() else None
         line = whole.line if whole else figures.Line()
         found = figures.measurement_figures(measured.requests, measured.chunks, measured.meta, line)
+        self.published.tell(
+            phase="between", last={"users": users} | {name: found[name] for name in ("output_tok_s", "ttft_p95_s")}
+        )
         done, left = "", ""
         if whole:
             done = f"[{estimate.done(whole, self.context.results)}/{whole.measurements}] "

@@ -174,3 +174,20 @@ def test_a_watching_process_that_died_is_an_error() -> None:
     with pytest.raises(RuntimeError, match="the watching process ended with status -9"):
         watcher.table(0, 1)
     watcher.close()
+
+
+def test_the_last_sample_is_read_without_disturbing_the_sampler() -> None:
+    with watch.Watcher(os.getpid(), "cpu", interval_s=0.02) as watcher:
+        began = time.monotonic()
+        while watcher.latest() is None:
+            assert time.monotonic() - began < 20
+        times = []
+        for _ in range(300):
+            latest = watcher.latest()
+            assert latest is not None
+            times.append(latest["time_ns"])
+            time.sleep(0.001)
+        rows = watcher.table(0, 2**62)["time_ns"].to_pylist()
+        assert times == sorted(times)
+        assert set(times) <= set(rows)
+        assert rows == sorted(set(rows))

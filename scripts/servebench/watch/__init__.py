@@ -90,7 +90,16 @@ class Watcher:
             raise RuntimeError(
                 f"the watching process ended with status {self._process.returncode}; see its message above"
             )
-        size = self._file.seek(0, 2)
-        self._file.seek(0)
-        written = self._file.read(size)
-        yield from (json.loads(line) for line in written[: written.rfind(b"\n") + 1].splitlines())
+        yield from map(json.loads, self._written(0))
+
+    def latest(self) -> dict[str, Any] | None:
+        """The last whole sample; None before the first."""
+        lines = self._written(max(0, os.fstat(self._file.fileno()).st_size - 4096))
+        return dict(json.loads(lines[-1])) if lines else None
+
+    def _written(self, start: int) -> list[bytes]:
+        """The whole lines from a position on; the first may be cut. The sampler writes at the same file offset, so
+        this one reads without moving it."""
+        size = os.fstat(self._file.fileno()).st_size
+        written = os.pread(self._file.fileno(), size - start, start)
+        return written[: written.rfind(b"\n") + 1].splitlines()

@@ -1,0 +1,88 @@
+"""How far a running session is: one small JSON file under `<results>/progress`, replaced about once a second.
+
+It is written by the session, outside of the load processes, and only for people to look at: `servebench watch`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import psutil
+
+from servebench import plan
+from servebench.engines import devices
+
+SILENT_S = 900.0  # a session on another node that has said nothing for so long is taken for gone
+log = logging.getLogger("servebench")
+
+
+class Publisher:
+    """Says how things stand with a session until the end of the `with` block, which removes the file."""
+
+    def __init__(self, results: Path, session: plan.Session) -> None:
+        """`results` is results/<experiment>."""
+        setting = session.setting
+        self.path = results / "progress" / f"{setting.run}-{setting.name}-round{session.round}.json"
+        own = psutil.Process()
+        self.said: dict[str, Any] = {
+            "run": setting.run,
+            "setting": setting.name,
+            "round": session.round,
+            "engine_kind": setting.engine.kind,
+            "slots": setting.slots,
+            "node": devices.node(),
+            "pid": own.pid,
+            "process_started_s": own.create_time(),
+        }
+        self.broken = False
+
+    def __enter__(self) -> Self:
+        self.tell(phase="starting")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with suppress(OSError):  # where nothing could be written there is nothing to remove
+            self.path.unlink()
+
+    def tell(self, **news: Any) -> None:
+        """Publish what was said so far and `news`. A disk that cannot be written disturbs no measurement."""
+        self.said |= news | {"told_at_s": time.time()}
+        if self.broken:
+            return
+        part = self.path.with_suffix(".part")
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            part.write_text(json.dumps(self.said), encoding="utf-8")
+            part.replace(self.path)
+        except OSError as error:
+            self.broken = True
+            log.warning("%s: cannot be written (%s); servebench watch will not show this session", self.path, error)
+
+
+def running(results: Path) -> Iterator[dict[str, Any]]:
+    """What each session that still runs said last, in the order of their names."""
+    for path in sorted((results / "progress").glob("*.json")):
+        try:
+            said = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            continue  # it ended just now
+        if _alive(said):
+            yield said
+
+
+def _alive(said: Mapping[str, Any]) -> bool:
+    if said["node"] != devices.node():
+        return time.time() - float(said["told_at_s"]) < SILENT_S
+    try:
+        return bool(psutil.Process(said["pid"]).create_time() == said["process_started_s"])
+    except psutil.Error:
+        return False

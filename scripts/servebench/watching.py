@@ -1,0 +1,140 @@
+"""`servebench watch`: an experiment while it runs, live on a terminal, as plain lines anywhere else."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from servebench import estimate, progress
+from servebench.plan import Plan
+
+UNKNOWN = "–"
+LIVE_S, PLAIN_S = 1.0, 10.0  # between two looks, on a terminal and elsewhere
+LOADING = ("warmup", "window", "drain", "whole")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """How things stand at one moment. `running`: what each session that runs said last (servebench.progress)."""
+
+    experiment: str
+    measured: int
+    measurements: int
+    sessions_done: int
+    sessions: int
+    left_s: float
+    running: Sequence[Mapping[str, Any]]
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is left to be measured or asked."""
+        return self.left_s == 0 and self.measured == self.measurements and not self.running
+
+
+def snapshot(plan: Plan, results: Path) -> Snapshot:
+    """What is there under results/<experiment>, and what runs."""
+    there = [
+        all(estimate.users_path(results, session.setting, session.round, users).exists() for users in users_of)
+        for session in plan.sessions()
+        for users_of in [session.setting.users]
+    ]
+    running = list(progress.running(results))
+    spent_s = sum(said["elapsed_s"] for said in running if said["phase"] in LOADING)
+    return Snapshot(
+        experiment=plan.experiment,
+        measured=estimate.done(plan, results),
+        measurements=plan.measurements,
+        sessions_done=sum(there),
+        sessions=len(there),
+        left_s=max(0.0, estimate.remaining_s(plan, results) - spent_s),
+        running=running,
+    )
+
+
+def plain(now: Snapshot) -> list[str]:
+    """A line for the experiment and one for each session that runs."""
+    return [_head(now), *(", ".join(f"{name} {text}" for name, text in _cells(said)) for said in now.running)]
+
+
+def drawn(now: Snapshot) -> RenderableType:
+    """The same for a terminal."""
+    bar = ProgressBar(total=now.measurements, completed=now.measured, width=50)
+    if not now.running:
+        return Group(Text(_head(now)), bar, Text("no session runs", style="dim"))
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for name, _ in _cells(now.running[0]):
+        table.add_column(name)
+    for said in now.running:
+        table.add_row(*(text for _, text in _cells(said)))
+    return Group(Text(_head(now)), bar, table)
+
+
+def _head(now: Snapshot) -> str:
+    left = "everything is there" if now.complete else f"{estimate.minutes(now.left_s)} left"
+    return (
+        f"{now.experiment}: {now.measured} of {now.measurements} measurements, {now.sessions_done} of {now.sessions}"
+        f" sessions, {left}"
+    )
+
+
+def _cells(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """(what, how it stands) of one session. Tokens and TTFT are only counted when a measurement has ended, so as not
+    to disturb it; they are those of the last that has, with its number of users."""
+    loading = said["phase"] in LOADING
+    last = said.get("last") or {}
+    yield "session", f"{said['run']} {said['setting']} round {said['round']}"
+    yield "phase", _phase(said) if loading else said["phase"]
+    yield "users", str(said["users"]) if loading else UNKNOWN
+    for name in ("running", "finished", "failures"):
+        yield name, str(said[name]) if loading else UNKNOWN
+    at = f" at {last['users']}" if last else ""
+    yield "last tok/s", _number(last.get("output_tok_s"), 1, at)
+    yield "last TTFT p95", _number(last.get("ttft_p95_s"), 2, f" s{at}")
+    memory = said.get("memory_bytes")
+    name = "GPU memory" if said.get("memory_kind") == "nvml" else "memory"
+    yield name, _number(None if memory is None else memory / 2**30, 2, " GiB")
+    foreign = said.get("foreign_utilisation")
+    yield "foreign use", _number(None if foreign is None else 100 * foreign, 0, " %")
+
+
+def _phase(said: Mapping[str, Any]) -> str:
+    total_s = said["total_s"]
+    whole = UNKNOWN if total_s is None else f"{total_s:.0f}"
+    return f"{said['phase']} {said['elapsed_s']:.0f}/{whole} s"
+
+
+def _number(value: float | None, places: int, unit: str) -> str:
+    return UNKNOWN if value is None else f"{value:.{places}f}{unit}"
+
+
+def command(plan: Plan, results: Path, *, once: bool) -> None:
+    """Show it until everything is there, or once. `results` is results/<experiment>."""
+    console = Console()
+    if once or not console.is_terminal:
+        _tell(plan, results, once)
+        return
+    now = snapshot(plan, results)
+    with Live(drawn(now), console=console, auto_refresh=False) as live:
+        while not now.complete:
+            time.sleep(LIVE_S)
+            now = snapshot(plan, results)
+            live.update(drawn(now), refresh=True)
+
+
+def _tell(plan: Plan, results: Path, once: bool) -> None:
+    while True:
+        now = snapshot(plan, results)
+        print("\n".join(plain(now)), file=sys.stdout, flush=True)
+        if once or now.complete:
+            return
+        time.sleep(PLAIN_S)

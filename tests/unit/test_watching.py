@@ -1,0 +1,103 @@
+"""What `servebench watch` shows, from the files that sessions publish."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from rich.console import Console
+
+import synthetic
+from servebench import estimate, progress, watching
+from servebench.plan import Plan, Session
+
+LOADED = {
+    "phase": "window",
+    "users": 2,
+    "elapsed_s": 30.0,
+    "total_s": 75.0,
+    "running": 2,
+    "finished": 11,
+    "failures": 1,
+    "memory_kind": "nvml",
+    "memory_bytes": 3 * 2**30,
+    "foreign_utilisation": 0.25,
+}
+
+
+@pytest.fixture
+def plan() -> Plan:
+    return synthetic.plan_of([{"run": "main", "setting": "llama-np4", "users": users} for users in (1, 2)])
+
+
+def first(plan: Plan) -> Session:
+    return next(plan.sessions())
+
+
+def measured(plan: Plan, results: Path, round_: int, users: int) -> None:
+    path = estimate.users_path(results, plan.settings["llama-np4"], round_, users)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+
+
+def test_a_session_is_shown_while_it_runs_and_no_longer(plan: Plan, tmp_path: Path) -> None:
+    measured(plan, tmp_path, 1, 1)
+    with progress.Publisher(tmp_path, first(plan)) as published:
+        head, line = watching.plain(watching.snapshot(plan, tmp_path))
+        assert "1 of 4 measurements, 0 of 2 sessions" in head
+        assert line.startswith("session main llama-np4 round 1, phase starting, users –, running –")
+        published.tell(last={"users": 1, "output_tok_s": 61.25, "ttft_p95_s": None}, **LOADED)
+        now = watching.snapshot(plan, tmp_path)
+        _, line = watching.plain(now)
+        assert line == (
+            "session main llama-np4 round 1, phase window 30/75 s, users 2, running 2, finished 11, failures 1,"
+            " last tok/s 61.2 at 1, last TTFT p95 –, GPU memory 3.00 GiB, foreign use 25 %"
+        )
+        assert now.left_s == pytest.approx(estimate.remaining_s(plan, tmp_path) - 30)
+        console = Console(width=200, record=True, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123
+        console.print(watching.drawn(now))
+        assert "window 30/75 s" in console.export_text()
+    assert watching.snapshot(plan, tmp_path).running == []
+    assert list((tmp_path / "progress").iterdir()) == []
+
+
+def test_what_is_not_known_is_not_zero(plan: Plan, tmp_path: Path) -> None:
+    with progress.Publisher(tmp_path, first(plan)) as published:
+        published.tell(**(LOADED | {"total_s": None, "memory_bytes": None, "foreign_utilisation": None}))
+        _, line = watching.plain(watching.snapshot(plan, tmp_path))
+    assert "window 30/– s" in line
+    assert line.endswith("last tok/s –, last TTFT p95 –, GPU memory –, foreign use –")
+
+
+def _changed(path: Path, **changes: Any) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def test_what_a_dead_session_left_behind_is_ignored(plan: Plan, tmp_path: Path) -> None:
+    with progress.Publisher(tmp_path, first(plan)) as published:
+        _changed(published.path, process_started_s=psutil.Process().create_time() - 100)  # its pid is another's now
+        assert list(progress.running(tmp_path)) == []
+        _changed(published.path, node="elsewhere")
+        assert len(list(progress.running(tmp_path))) == 1
+        _changed(published.path, told_at_s=json.loads(published.path.read_text())["told_at_s"] - 2 * progress.SILENT_S)
+        assert list(progress.running(tmp_path)) == []
+
+
+def test_a_folder_that_cannot_be_written_ends_no_session(plan: Plan, tmp_path: Path, caplog: Any) -> None:
+    (tmp_path / "progress").write_text("in the way")
+    with progress.Publisher(tmp_path, first(plan)) as published:
+        published.tell(**LOADED)
+    assert [r.message for r in caplog.records if "servebench watch" in r.message] != []
+    assert len(caplog.records) == 1
+
+
+def test_it_ends_when_everything_is_there(plan: Plan, tmp_path: Path, capsys: Any) -> None:
+    for round_ in (1, 2):
+        for users in (1, 2):
+            measured(plan, tmp_path, round_, users)
+    watching.command(plan, tmp_path, once=False)
+    assert capsys.readouterr().out == "h200: 4 of 4 measurements, 2 of 2 sessions, everything is there\n"
