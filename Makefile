@@ -17,7 +17,6 @@ lint: setup-dev
 	$(BIN)/ruff format --check scripts tests benchmarks
 	$(BIN)/snakefmt --check Snakefile rules
 	$(BIN)/mypy
-	$(BIN)/snakemake --lint
 
 report: setup
 	$(BIN)/snakemake --cores 1 --report results/report.zip
