@@ -195,17 +195,44 @@ def table_files():
     """Every table the experiment has."""
     names = """measurements settings sessions expected unstable queueing ratios slow_requests served slow_prefills ttft timeline memory
         calibration discarded""".split()
-    names += ["cost"] if PLAN.cost else []
+    names += ["cost", "paid_idle"] if PLAN.cost else []
     names += ["reproduction"] if PLAN.reference else []
     if PLAN.evaluations:
         names += "answers targets scores comparisons agreement proofreading positions under_load".split()
     return [f"{RESULTS}/tables/{name}.parquet" for name in names]
 
 
+def evaluation_minutes(target):
+    """An evaluation's time limit; what does not fit into the longest job is asked by the next one."""
+    return min(
+        estimate.evaluation_minutes(PLAN.evaluations, target),
+        PLAN.runtime.job_minutes or float("inf"),
+    )
+
+
+def evaluation_files():
+    """What the tables need of the evaluations: the questions, and what each target answered."""
+    if PLAN.evaluations is None:
+        return []
+    return [
+        *questions_files(),
+        *(
+            f"{RESULTS}/evaluations/{target}.parquet"
+            for target in PLAN.evaluations.targets
+        ),
+    ]
+
+
+def task_set(wildcards):
+    """Which questions, by name and content; how many of them are asked changes no file."""
+    asked = PLAN.evaluations.tasks[wildcards.task]
+    return planning.canonical({"set": asked.set, "sha256": asked.sha256})
+
+
 def print_start():
     print(estimate.announcement(PLAN, RESULTS), file=sys.stderr)
     if forced():
-        os.environ["SERVEBENCH_FORCED"] = "1"  # for the jobs of a cluster
+        os.environ.update(SERVEBENCH_FORCED="1")  # for the jobs of a cluster
     if not workflow.local_exec:
         print(
             "servebench: sessions are jobs of the cluster. What they do, or wait for: squeue --me --Format"

@@ -3,34 +3,6 @@
 The rules are generated, one per target, since each has its own model and engine.
 """
 
-
-def evaluation_minutes(target):
-    """An evaluation's time limit; what does not fit into the longest job is asked by the next one."""
-    return min(
-        estimate.evaluation_minutes(PLAN.evaluations, target),
-        PLAN.runtime.job_minutes or float("inf"),
-    )
-
-
-def evaluation_files():
-    """What the tables need of the evaluations: the questions, and what each target answered."""
-    if PLAN.evaluations is None:
-        return []
-    return [
-        *questions_files(),
-        *(
-            f"{RESULTS}/evaluations/{target}.parquet"
-            for target in PLAN.evaluations.targets
-        ),
-    ]
-
-
-def task_set(wildcards):
-    """Which questions, by name and content; how many of them are asked changes no file."""
-    asked = PLAN.evaluations.tasks[wildcards.task]
-    return planning.canonical({"set": asked.set, "sha256": asked.sha256})
-
-
 if PLAN.evaluations:
 
     rule task_questions:
