@@ -22,7 +22,9 @@ def run(results: Path) -> None:
     ]
     made = tables.make(records, store.Store(results).discarded(), plan, _kv_bytes_per_token(plan, results))
     if plan.cost:
-        made["cost"] = tables.cost(made["settings"], plan.cost["price_per_hour"])
+        price = plan.cost["price_per_hour"]
+        made["cost"] = tables.cost(made["settings"], price)
+        made["paid_idle"] = tables.paid_idle(made["sessions"], price, plan.cost.get("idle_after_min"))
     if plan.reference:
         published = tables.read_reference(ROOT / "config" / "references" / f"{plan.reference}-concurrency.csv")
         made["reproduction"] = tables.reproduction(made["settings"], published)

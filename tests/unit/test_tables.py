@@ -222,6 +222,53 @@ def test_prices_are_the_published_ones() -> None:
         assert round(ours, 2) == row["usd_per_million_tokens"]
 
 
+FACTS = {r["what"]: r["value"] for r in tables.read_reference(synthetic.REFERENCES / "l4-cloud-facts.csv")}
+
+
+def test_paid_idle_of_the_published_starts() -> None:
+    """Arithmetic on published seconds and price: 381 s of a second instance and 10 minutes to zero at $1.42 an hour."""
+    records = list(synthetic.records_of(CELLS[:1], synthetic.plan_of(CELLS[:1])))
+    minutes = (FACTS["cold_start_min_ollama"], FACTS["cold_start_min_vllm"])
+    for record, start_min in zip(records, minutes, strict=True):
+        record.session["cold_start_s"]["first_token_s"] = 60.0 * start_min
+    price, idle_min = FACTS["price_usd_per_hour"], FACTS["scale_to_zero_after_min"]
+    (row,) = tables.paid_idle(tables.sessions(records), price, idle_min).to_pylist()
+    assert [round(row[n], 4) for n in ("usd_start_min", "usd_start_max", "usd_idle")] == [0.1065, 0.1657, 0.2367]
+    assert round(tables.derived.usd(price, FACTS["second_instance_ready_s"]), 2) == 0.15
+    records[0].session["cold_start_s"] = records[1].session["cold_start_s"] = {}
+    (row,) = tables.paid_idle(tables.sessions(records), price, None).to_pylist()
+    assert [row[n] for n in ("usd_start_min", "usd_start_max", "usd_idle")] == [None, None, None]
+
+
+def test_energy_of_a_token_is_power_over_speed_and_unknown_with_any_sample_of_it() -> None:
+    cell = next(c for c in MAIN if (c["setting"], c["users"]) == ("vllm-bf16", 16))
+    records = list(synthetic.records_of([cell], synthetic.plan_of([cell])))
+    for record, watts in zip(records, (600.0, 700.0), strict=True):
+        times, start_ns = record.telemetry["time_ns"], record.meta["window_start_ns"]
+        record.telemetry["power_w"] = [watts if time_ns >= start_ns else 5000.0 for time_ns in times]
+    measured = tables.measurements(records, Line())
+    speeds = measured["output_tok_s"].to_pylist()
+    wanted = [600 / speeds[0], 700 / speeds[1]]
+    assert measured["joules_per_token"].to_pylist() == pytest.approx(wanted)
+    (row,) = tables.cost(tables.settings(measured), 4.0).to_pylist()
+    assert (row["joules_per_token_min"], row["joules_per_token_max"]) == pytest.approx((min(wanted), max(wanted)))
+    two = replace(records[1], session=records[1].session | {"node": "n", "devices": ["GPU-1", "GPU-2"]})
+    records[0].telemetry["power_w"][-1] = None
+    unknown = tables.measurements([records[0], two], Line())
+    assert unknown["power_w"].to_pylist() == unknown["joules_per_token"].to_pylist() == [None, None]
+    (row,) = tables.cost(tables.settings(unknown), 4.0).to_pylist()
+    assert row["joules_per_token_min"] is None
+    assert row["usd_per_million_tokens_min"] > 0
+
+
+def test_tokens_for_a_dollar() -> None:
+    template = h200()[1].to_pylist()[0]
+    settings = tables.table("settings", [template | {"output_tok_s_min": 1200.0, "output_tok_s_max": 1235.0}])
+    (row,) = tables.cost(settings, 1.42).to_pylist()
+    assert row["tokens_per_s_per_usd_h_max"] == pytest.approx(1235 / 1.42)
+    assert round(row["usd_per_million_tokens_min"], 2) == 0.32
+
+
 def test_queueing_starts_where_users_fill_the_slots() -> None:
     rows = tables.queueing(h200()[1]).to_pylist()
     assert {r["multiple"] for r in rows if r["setting"] == "llama-np16"} == {1, 2, 4}

@@ -38,19 +38,8 @@ from servebench.tables import read_all
 HERE = Path(__file__).parent
 # What the page reads; single replies are not on it.
 TABLES = (
-    *(
-        "measurements",
-        "settings",
-        "sessions",
-        "expected",
-        "unstable",
-        "queueing",
-        "ratios",
-        "slow_requests",
-        "ttft",
-        "timeline",
-    ),
-    *("discarded", "memory", "cost", "calibration", "reproduction", "scores", "comparisons", "agreement"),
+    *("measurements", "settings", "sessions", "unstable", "queueing", "ratios", "slow_requests", "ttft", "timeline"),
+    *("expected", "discarded", "memory", "cost", "calibration", "reproduction", "scores", "comparisons", "agreement"),
 )
 
 

@@ -21,6 +21,7 @@ from servebench.tables.schemas import FIGURES, SCHEMAS
 
 Row = dict[str, Any]
 STABLE_FROM, STABLE_TO = 0.8, 1.2
+_ENERGY = ("joules_per_token_min", "joules_per_token_max")
 RATIO_FIGURES = ("output_tok_s", "user_tok_s", "ttft_p95_s")
 _PLACE = ("run", "setting", "users")
 _SETTING = [n for n in SCHEMAS["queueing"].names if n in SCHEMAS["measurements"].names and n != "users"]
@@ -47,6 +48,7 @@ def _setting_row(rows: Sequence[Row], rounds: int, machines: Mapping[str, str | 
         "rounds": len(good),
         "memory_gib_max": _range(row["memory_gib"] for row in good)[1],
         "meets_line_both_rounds": all(met) if len(good) == rounds else None,
+        **dict(zip(_ENERGY, _range(row["joules_per_token"] for row in good), strict=True)),
         "line_confidence_min": _range(row["line_confidence"] for row in good)[0],
         "unstable": unstable,
         "largest_change": change and change["change"],
@@ -266,9 +268,36 @@ def cost(settings_table: pa.Table, price_per_hour: float) -> pa.Table:
                     "usd_per_million_tokens_max": usd_per_million_tokens(price_per_hour, low),
                     "tokens_per_s_per_usd_h_min": low / price_per_hour,
                     "tokens_per_s_per_usd_h_max": high / price_per_hour,
+                    **{name: row[name] for name in _ENERGY},
                 }
             )
     return table("cost", rows)
+
+
+def paid_idle(sessions: pa.Table, price_per_hour: float, idle_after_min: float | None) -> pa.Table:
+    """What a machine costs while it serves nobody: from launch to the first token, and until it is given back."""
+    rows = []
+    for group in _groups(sessions, ("run", "setting")):
+        low, high = _range(row["first_token_s"] for row in group)
+        rows.append(
+            {
+                "run": group[0]["run"],
+                "setting": group[0]["setting"],
+                "price_per_hour": price_per_hour,
+                "first_token_s_min": low,
+                "first_token_s_max": high,
+                "usd_start_min": None if low is None else usd(price_per_hour, low),
+                "usd_start_max": None if high is None else usd(price_per_hour, high),
+                "idle_after_min": idle_after_min,
+                "usd_idle": None if idle_after_min is None else usd(price_per_hour, 60 * idle_after_min),
+            }
+        )
+    return table("paid_idle", rows)
+
+
+def usd(price_per_hour: float, seconds: float) -> float:
+    """USD for so many seconds at this price (USD an hour)."""
+    return price_per_hour / 3600 * seconds
 
 
 def usd_per_million_tokens(price_per_hour: float, output_tok_s: float) -> float:

@@ -42,6 +42,7 @@ def _measurement_row(record: Record, line: Line) -> Row:
     if record.status == "ok":
         figures = _figures(record, line, foreign)
         row |= {name: figures[name] for name in (*FIGURES, *_JUDGEMENTS)}
+        row |= _energy(record, row["output_tok_s"])
         row["invalid_reasons"] = str(figures["invalid_reasons"]).split("; ") if figures["invalid_reasons"] else []
     return (
         row
@@ -60,6 +61,19 @@ def _measurement_row(record: Record, line: Line) -> Row:
         | _server(session)
         | _machine(provenance)
     )
+
+
+def _energy(record: Record, output_tok_s: float | None) -> Row:
+    """Mean power of the device over the window, and energy for each token; null with any sample of it unknown."""
+    meta, telemetry = record.meta or {}, record.telemetry
+    start_ns, end_ns = meta.get("window_start_ns"), meta.get("window_end_ns")
+    several = len(record.session.get("devices") or ()) > 1  # only the first is sampled
+    if several or start_ns is None or end_ns is None:
+        return {"power_w": None, "joules_per_token": None}
+    samples = zip(telemetry.get("time_ns", ()), telemetry.get("power_w", ()), strict=False)
+    watts = [value for time_ns, value in samples if start_ns <= time_ns < end_ns]
+    power_w = sum(watts) / len(watts) if watts and None not in watts else None
+    return {"power_w": power_w, "joules_per_token": power_w / output_tok_s if power_w and output_tok_s else None}
 
 
 _JUDGEMENTS = ("window_s", "meets_line", "line_confidence", "reference_only", "valid")

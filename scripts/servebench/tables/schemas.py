@@ -99,6 +99,8 @@ reason text why it failed
 window_s real
 memory_gib real largest memory of the server's processes so far in its session
 memory_kind text nvml (GPU) or host
+power_w real of the device, mean over the window; null when a sample of it is unknown or there are several devices
+joules_per_token real of the device, for each output token of the window
 foreign_samples int samples in which others used the device more than runtime.foreign_use allows
 meets_line bool
 line_confidence real that the true TTFT p95 is within the line, from the number of passes
@@ -131,6 +133,8 @@ rounds int! rounds with a good measurement
         + _RANGES
         + """
 memory_gib_max real
+joules_per_token_min real of the device, for each output token
+joules_per_token_max real
 meets_line_both_rounds bool null when a round is missing, failed or discarded
 line_confidence_min real
 unstable bool some figure changed by 20 % or more between rounds; null with fewer than two
@@ -302,6 +306,21 @@ usd_per_million_tokens_min real
 usd_per_million_tokens_max real
 tokens_per_s_per_usd_h_min real output tok/s for each USD an hour
 tokens_per_s_per_usd_h_max real
+joules_per_token_min real of the device, for each output token; null where its power is unknown
+joules_per_token_max real
+"""
+    ),
+    "paid_idle": _schema(
+        """
+run text!
+setting text!
+price_per_hour real! USD
+first_token_s_min real from launch until the first token, over the launches
+first_token_s_max real
+usd_start_min real what that start costs before it serves anybody
+usd_start_max real
+idle_after_min real as configured: minutes without a request until the machine is given back
+usd_idle real what they cost each time
 """
     ),
     "calibration": _schema(
