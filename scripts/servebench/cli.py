@@ -255,6 +255,18 @@ def watch(
 
 
 @app.command()
+def compare(
+    first: Annotated[str, typer.Argument(metavar="A", help="An experiment's name, or its folder of results.")],
+    second: Annotated[str, typer.Argument(metavar="B")],
+    out: Annotated[Path | None, typer.Option(help="Also write a page to this file.")] = None,
+) -> None:
+    """Two experiments side by side: another machine, another version, another day. What differs is said."""
+    from servebench import compare as comparing
+
+    comparing.command(first, second, out)
+
+
+@app.command()
 def discard(
     run: Annotated[str, typer.Argument()],
     setting: Annotated[str, typer.Argument()],

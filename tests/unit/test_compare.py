@@ -1,0 +1,113 @@
+"""Two experiments side by side: what is called separated, and what differs beside the figures."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import synthetic
+from servebench import compare, tables
+from servebench import plan as planning
+from servebench.report import compared
+
+CELL = {
+    "run": "main",
+    "setting": "llama-np4",
+    "users": 4,
+    "output_tok_s_min": 100.0,
+    "output_tok_s_max": 104.0,
+    "user_tok_s_min": 30.0,
+    "user_tok_s_max": 31.0,
+    "ttft_p50_s_min": 0.1,
+    "ttft_p50_s_max": 0.1,
+    "ttft_p95_s_min": 0.2,
+    "ttft_p95_s_max": 0.2,
+    "target_requests_min": 60,
+    "target_requests_max": 60,
+}
+
+
+def experiment(*cells: dict[str, Any], name: str = "h200", rounds: int = 2, **machine: Any) -> compare.Experiment:
+    rows = [CELL | cell for cell in cells]
+    plan = synthetic.plan_of(rows, name)
+    records = list(synthetic.records_of(rows, plan, machine=synthetic.H200 | machine))
+    records = [record for record in records if record.identity["round"] <= rounds]
+    return compare.Experiment(folder=Path(name), plan=plan, tables=tables.make(records, [], plan))
+
+
+def pairs(found: compare.Comparison) -> dict[tuple[int, str], compare.Pair]:
+    return {(pair.users, pair.figure): pair for pair in found.pairs}
+
+
+def test_separated_only_where_ranges_have_nothing_in_common() -> None:
+    far = {"output_tok_s_min": 150.0, "output_tok_s_max": 156.0}
+    found = pairs(compare.compare(experiment({}), experiment(far)))
+    assert found[4, "output_tok_s"].verdict == "separated"
+    assert found[4, "output_tok_s"].ratio == pytest.approx(306 / 204, rel=0.01)
+    assert found[4, "user_tok_s"].verdict == "not_separated"
+    near = {"output_tok_s_min": 103.0, "output_tok_s_max": 156.0}
+    assert pairs(compare.compare(experiment({}), experiment(near)))[4, "output_tok_s"].verdict == "not_separated"
+
+
+def test_one_round_separates_nothing() -> None:
+    far = {"output_tok_s_min": 150.0, "output_tok_s_max": 156.0}
+    found = compare.compare(experiment({}), experiment(far, rounds=1))
+    assert {pair.verdict for pair in found.pairs} == {"one_round"}
+    assert compare.counts(found, "output_tok_s")["separated"] == 0
+
+
+def test_what_is_in_one_only_is_counted_and_not_compared() -> None:
+    found = compare.compare(experiment({}, {"users": 8}), experiment({}, {"setting": "llama-np16"}))
+    assert {(pair.setting, pair.users) for pair in found.pairs} == {("llama-np4", 4)}
+    assert found.only == (1, 1)
+    with pytest.raises(compare.NothingToCompare, match="no setting of the same name"):
+        compare.compare(experiment({}), experiment({"users": 8}))
+
+
+def test_mixed_conditions_are_called_out() -> None:
+    one = experiment({}, {"setting": "llama-np16"})
+    assert compare.compare(one, one).differences == []
+    other = experiment({}, {"setting": "llama-np16"}, fingerprint="b-gpu")
+    setting = other.plan.settings["llama-np16"]
+    changed = msgspec.structs.replace(setting, workload=setting.workload | {"max_tokens": 64})
+    plan = msgspec.structs.replace(other.plan, settings=other.plan.settings | {"llama-np16": changed})
+    found = compare.compare(one, dataclasses.replace(other, plan=plan))
+    assert [(d.what, d.first, d.second, d.settings) for d in found.differences] == [
+        ("fingerprint", "a-gpu", "b-gpu", ("llama-np4", "llama-np16")),
+        ("workload.max_tokens", "256", "64", ("llama-np16",)),
+    ]
+    assert "differs: fingerprint: A a-gpu, B b-gpu (llama-np4, llama-np16)" in list(compare.notes(found))
+
+
+def test_the_page_says_it_in_both_languages_and_fetches_nothing() -> None:
+    far = {"output_tok_s_min": 150.0, "output_tok_s_max": 156.0}
+    found = compare.compare(experiment({}), experiment(far, name="another", fingerprint="<b>"))
+    page = compared.page(found)
+    assert "separated in 1 of 1 pairs; B is higher in 1 of them, lower in 0." in page
+    assert "1 組のうち 1 組で差があり" in page
+    assert "not separated by these rounds" in page
+    assert "&lt;b&gt;" in page and "<code><b></code>" not in page
+    assert "http:" not in page and "https:" not in page
+
+
+def test_by_name_or_folder_and_a_clear_fault_otherwise(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    made = experiment({})
+    folder = tmp_path / "results" / "mine"
+    tables.write(folder / "tables", {name: made.tables[name] for name in ("settings", "measurements")})
+
+    (folder / "plan.json").write_text(planning.canonical(planning.reported(made.plan)))
+    monkeypatch.chdir(tmp_path)
+    compare.command("mine", str(folder), tmp_path / "out" / "page.html")
+    said = capsys.readouterr().out
+    assert "not separated by these rounds" in said
+    assert "are the same in both" in said
+    assert (tmp_path / "out" / "page.html").read_text().startswith("<!doctype html>")
+    with pytest.raises(compare.NothingToCompare, match="nowhere: is neither"):
+        compare.read("nowhere")
+    (folder / "tables" / "settings.parquet").unlink()
+    with pytest.raises(compare.NothingToCompare, match="not made yet"):
+        compare.read("mine")
