@@ -193,8 +193,8 @@ def charts_files(*kinds):
 
 def table_files():
     """Every table the experiment has."""
-    names = """measurements settings sessions expected unstable queueing ratios slow_requests served slow_prefills ttft
-        timeline memory calibration discarded""".split()
+    names = """measurements settings sessions expected unstable queueing ratios slow_requests slow_by_micro_batch served
+        slow_prefills ttft timeline memory calibration discarded""".split()
     names += ["cost", "paid_idle"] if PLAN.cost else []
     names += ["reproduction"] if PLAN.reference else []
     if PLAN.evaluations:

@@ -18,6 +18,7 @@ from servebench.tables.derived import (
     reproduction,
     requests_fit,
     settings,
+    slow_by_micro_batch,
     unstable,
 )
 from servebench.tables.files import TableError, check, read, read_all, read_reference, table, write
@@ -61,6 +62,7 @@ __all__ = [
     "served",
     "sessions",
     "settings",
+    "slow_by_micro_batch",
     "slow_prefills",
     "slow_requests",
     "table",
@@ -81,7 +83,7 @@ def make(
     measured = measurements(records, plan.line)
     ranges, launches = settings(measured, plan.rounds), sessions(records)
     control = {run: entry.get("control") for run, entry in plan.runs.items()}
-    told = served(records)
+    slow, told = slow_requests(records, reference_bands(records, control)), served(records)
     return {
         "measurements": measured,
         "settings": ranges,
@@ -90,7 +92,8 @@ def make(
         "unstable": unstable(measured),
         "queueing": queueing(ranges),
         "ratios": ratios(measured, plan),
-        "slow_requests": slow_requests(records, reference_bands(records, control)),
+        "slow_requests": slow,
+        "slow_by_micro_batch": slow_by_micro_batch(slow, launches),
         "served": told,
         "slow_prefills": slow_prefills(told, prefill_bands(records, control)),
         "ttft": ttft(records),

@@ -17,10 +17,12 @@ import pyarrow as pa
 from servebench.expected import as_text, compare
 from servebench.plan import Plan, Setting
 from servebench.tables.files import table
+from servebench.tables.measured import micro_batch
 from servebench.tables.schemas import FIGURES, SCHEMAS
 
 Row = dict[str, Any]
 STABLE_FROM, STABLE_TO = 0.8, 1.2
+MOST_SLOW_USERS = 4
 _ENERGY = ("joules_per_token_min", "joules_per_token_max")
 RATIO_FIGURES = ("output_tok_s", "user_tok_s", "ttft_p95_s")
 _PLACE = ("run", "setting", "users")
@@ -124,6 +126,35 @@ def queueing(settings_table: pa.Table) -> pa.Table:
     columns = SCHEMAS["queueing"].names
     rows = [row | {"multiple": row["users"] / row["slots"]} for row in settings_table.to_pylist()]
     return table("queueing", ({name: row[name] for name in columns} for row in rows if row["multiple"] >= 1))
+
+
+def slow_by_micro_batch(slow_requests: pa.Table, sessions: pa.Table) -> pa.Table:
+    """The slow requests of at most 4 users by the server's micro-batch, in the runs that have a band.
+
+    More users queue for each other's prompts, which is another matter. A server that does not tell its micro-batch
+    is left out.
+    """
+    told: dict[tuple[str, str], tuple[str, int]] = {}
+    for launch in sessions.to_pylist():
+        size = (json.loads(launch["facts"]) if launch["facts"] else {}).get("n_ubatch")
+        if size is None and launch["engine_kind"] == "llama-server" and launch["argv"]:
+            size = micro_batch(launch["argv"])
+        if size is not None:
+            told[launch["run"], launch["setting"]] = launch["engine_kind"], size
+    groups: dict[tuple[str, str, int], list[Row]] = defaultdict(list)
+    for row in slow_requests.to_pylist():
+        if (row["run"], row["setting"]) in told and row["band_low"] is not None and row["users"] <= MOST_SLOW_USERS:
+            groups[row["run"], *told[row["run"], row["setting"]]].append(row)
+    counts = ("band_slow", "band_total", "other_slow", "other_total")
+    return table(
+        "slow_by_micro_batch",
+        (
+            {"run": run, "engine_kind": kind, "micro_batch": size, "users_most": MOST_SLOW_USERS}
+            | {"settings": list(dict.fromkeys(row["setting"] for row in rows))}
+            | {name: sum(row[name] for row in rows) for name in counts}
+            for (run, kind, size), rows in groups.items()
+        ),
+    )
 
 
 def ratios(measurements: pa.Table, plan: Plan) -> pa.Table:

@@ -230,6 +230,19 @@ other_slow int!
 other_total int!
 """
     ),
+    "slow_by_micro_batch": _schema(
+        """
+run text!
+engine_kind text!
+micro_batch int! prompt tokens the server takes in one computation
+users_most int! of the measurements that are counted
+settings texts!
+band_slow int!
+band_total int!
+other_slow int!
+other_total int!
+"""
+    ),
     "served": _schema(
         _PLACE
         + """
