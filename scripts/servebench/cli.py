@@ -122,12 +122,13 @@ def session(
     from servebench import session as sessions
 
     _start(log)
+    known = msgspec.json.decode(models, type=dict[str, plan.Model])
     with _ending_with_parent():
         sessions.run(
-            plan.session_from_slice(slice_, round_, rank),
+            plan.session_from_slice(slice_, round_, rank, known),
             sessions.Context(
                 slice=slice_,
-                models=msgspec.json.decode(models, type=dict[str, plan.Model]),
+                models=known,
                 results=results,
                 runtime=msgspec.json.decode(runtime, type=plan.Runtime),
                 engine_log=engine_log,

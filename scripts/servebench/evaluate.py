@@ -83,7 +83,7 @@ class _Evaluation:
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        self.session = plan.session_from_slice(context.slice, 1, 0)
+        self.session = plan.session_from_slice(context.slice, 1, 0, context.models)
         self.setting = self.session.setting
         content = json.loads(context.slice)
         self.repeats, self.seed = range(1, content["repeats"] + 1), int(content["seed"])

@@ -290,17 +290,10 @@ def _determining(plan: Plan, setting: Setting) -> dict[str, Any]:
     return entry
 
 
-def session_from_slice(slice_: str, round_: int, rank: int, models: Mapping[str, Model] | None = None) -> Session:
-    """The session a slice describes, with its model as configured in `models`.
-
-    Without them the model carries key, name, quantization and sha256 only: a slice does not say where it is from.
-    """
+def session_from_slice(slice_: str, round_: int, rank: int, models: Mapping[str, Model]) -> Session:
+    """The session a slice describes, with its model as configured in `models`: a slice does not say where it is from."""
     content = json.loads(slice_)
-    model = content["setting"]["model"]
-    identity = model.pop("identity")
-    content["setting"]["model"] = (
-        models[model["key"]] if models is not None else {**model, "sha256": identity.get("sha256")}
-    )
+    content["setting"]["model"] = models[content["setting"]["model"]["key"]]
     setting = msgspec.convert(content["setting"], Setting)
     return Session(experiment=content["experiment"], round=round_, rank=rank, setting=setting)
 
