@@ -214,9 +214,8 @@ def test_what_the_cluster_does_not_have_is_said(cluster, change, said):
 
 def test_no_free_gpu_is_waited_for_and_the_reason_can_be_seen(cluster):
     simulated(cluster, users=1, window_s=1)
-    holders = [
-        slurm("sbatch", "--parsable", "--gpus=1", "--output=/dev/null", "--wrap=sleep 600").strip() for _ in range(4)
-    ]
+    hold = ["sbatch", "--parsable", "--gpus=1", "--mem=100", "--output=/dev/null", "--wrap=sleep 600"]
+    holders = [slurm(*hold).strip() for _ in range(4)]
     try:
         until(lambda: [queue()[job][0] for job in holders] == ["RUNNING"] * 4, 60, "four busy GPUs")
         run = cluster.start(TABLES)
@@ -227,6 +226,7 @@ def test_no_free_gpu_is_waited_for_and_the_reason_can_be_seen(cluster):
         )
     finally:
         slurm("scancel", *holders)
+        until(lambda: not set(holders) & set(queue()), 60, "the end of the jobs that held the GPUs")
     out = stopped(run)
     assert run.returncode == 0, out[-3000:]
     hint = re.search(r"wait for: (squeue .*?);", out)[1]
