@@ -157,6 +157,7 @@ def _task_set(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
         "sha256": sha256,
         "questions": min(there, entry.get("limit", there)),
         "max_tokens": entry.get("max_tokens", task.max_tokens),
+        "request": entry.get("request", {}),
     }
 
 

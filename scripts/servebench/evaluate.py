@@ -113,13 +113,13 @@ class _Evaluation:
             assert self.under_load
             name = self.under_load["task"]
             for question in self.questions[name][: self.under_load["questions"]]:
-                yield Asked(name, 1, question, self.tasks[name].max_tokens)
+                yield Asked(name, 1, question, self.tasks[name].max_tokens, self.tasks[name].request)
             return
         for repeat in self.repeats:
             for name, task in self.tasks.items():
                 questions = self.questions[name]
                 for question in questions if repeat == 1 else shuffled(questions, self.seed):
-                    yield Asked(name, repeat, question, task.max_tokens)
+                    yield Asked(name, repeat, question, task.max_tokens, task.request)
 
     def missing(self, condition: str = "") -> list[Asked]:
         """Those of `wanted` without a reply."""

@@ -127,6 +127,7 @@ class TaskSet(Struct, frozen=True, kw_only=True):
     sha256: str
     questions: int
     max_tokens: int  # of a reply
+    request: dict[str, Any] = {}  # merged into every request body of this task
 
 
 class UnderLoad(Struct, frozen=True, kw_only=True):

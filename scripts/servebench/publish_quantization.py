@@ -86,7 +86,7 @@ def _rows(name: str) -> dict[str, Any]:
     return {"type": "array", "items": _object(columns)}
 
 
-_TASK = {"set": "string", "sha256": "string", "questions": "integer", "max_tokens": "integer"}
+_TASK = {"set": "string", "sha256": "string", "questions": "integer", "max_tokens": "integer", "request": "object"}
 SCHEMA: Mapping[str, Any] = _object(
     {
         "schema": {"const": f"servebench.quantization/{VERSION}"},

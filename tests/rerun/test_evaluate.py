@@ -177,9 +177,11 @@ def test_every_request_says_how_it_is_sampled(tmp_path, double):
         "model": "A", "temperature": 0, "top_p": 1.0, "seed": 7, "max_tokens": 64, "x": {"y": 1},
     }  # fmt: skip
     assert "top_k" not in body
+    assert "grammar" not in body
     assert [message["role"] for message in body["messages"]] == ["user"]
+    experiment.config["evaluations"]["tasks"] = {"mgsm": {**SMALL["mgsm"], "request": {"grammar": "g", "seed": 8}}}
     experiment.run("B")
-    assert double.bodies[-1]["top_k"] == 1
+    assert [double.bodies[-1][key] for key in ("top_k", "grammar", "seed", "max_tokens")] == [1, "g", 8, 2048]
 
 
 def test_the_second_repeat_has_another_order_which_the_seed_decides(tmp_path, double):

@@ -229,6 +229,8 @@ def test_more_questions_keep_their_file_and_other_replies_get_another(evaluated)
     assert files() == before
     evaluated["evaluations"]["tasks"]["mgsm"]["max_tokens"] = 49
     assert {key for key, name in files().items() if name != before[key]} == {("Q4_1", "mgsm"), ("Q8_0", "mgsm")}
+    evaluated["evaluations"]["tasks"]["mgsm"].update(max_tokens=48, request={"grammar": "root ::= [0-9]"})
+    assert {key for key, name in files().items() if name != before[key]} == {("Q4_1", "mgsm"), ("Q8_0", "mgsm")}
     evaluated["evaluations"]["targets"]["Q4_1"]["args"] = []
     assert {key for key, name in files().items() if name == before[key]} == {("Q8_0", "proofreading")}
 

@@ -40,8 +40,10 @@ class Endpoint:
             trust_env=False,
         )
 
-    def body(self, messages: Sequence[Mapping[str, str]], max_tokens: int) -> dict[str, Any]:
-        """The request."""
+    def body(
+        self, messages: Sequence[Mapping[str, str]], max_tokens: int, more: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """The request; `more` goes over all else."""
         whole = {
             "model": self.model,
             "messages": messages,
@@ -49,18 +51,20 @@ class Endpoint:
             **SAMPLING,
             "seed": self.seed,
             **self.extra,
+            **(more or {}),
         }
         return {key: value for key, value in whole.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One question to be asked: which, in which repeat, and how long the reply may be."""
+    """One question to be asked: which, in which repeat, how long the reply may be, what else its request says."""
 
     task: str
     repeat: int
     question: Question
     max_tokens: int
+    request: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def messages(self) -> list[dict[str, str]]:
@@ -119,7 +123,7 @@ async def ask_all(
     async def asker() -> None:
         nonlocal going_on
         for asked in waiting:
-            reply = await complete(client, endpoint.body(asked.messages, asked.max_tokens))
+            reply = await complete(client, endpoint.body(asked.messages, asked.max_tokens, asked.request))
             going_on = answered(asked, reply) and going_on
             if not going_on:
                 return
