@@ -33,9 +33,8 @@ def requests_table(counts):
 def record(counts, status="ok", users=4):
     chunks = [
         {"request_id": number, "arrival_ns": 1000 * k + number, "tokens": 2}
-        for k in range(max(counts.values(), default=0))
-        for number, count in counts.items()
-        if k < count
+        for number, count in reversed(counts.items())
+        for k in range(count)
     ]
     return store.Record(
         identity={"run": "main", "setting": "np4", "round": 1, "users": users},
