@@ -11,7 +11,7 @@ import pytest
 import synthetic
 from servebench import report, tables
 from servebench.charts.style import LANGUAGES, labels, words
-from servebench.report import answer, content
+from servebench.report import answer, content, questions
 
 CELL = {
     "run": "main",
@@ -95,12 +95,90 @@ def test_a_card_says_where_the_candidate_does_not_fit() -> None:
     assert [s.key for s in alone[0].limits] == ["card.not_beyond"]
 
 
+def asked(tables_: dict[str, pa.Table], plan: Any) -> dict[str, list[answer.Sentence]]:
+    return {question.key: list(question.answer) for question in questions.questions(tables_, plan)}
+
+
+def said(sentences: list[answer.Sentence]) -> list[str]:
+    return [sentence.key.removeprefix("question.") for sentence in sentences]
+
+
+def test_one_round_tells_nothing_apart() -> None:
+    far = {"setting": "llama-np4", "users": 1, "output_tok_s_min": 202.0, "output_tok_s_max": 207.0}
+    rows = [CELL | {"setting": "llama-np16", "users": 1}, CELL | far]
+    plan = synthetic.plan_of(rows)
+    first = [record for record in synthetic.records_of(rows, plan) if record.identity["round"] == 1]
+    made_of = tables.make(first, [], plan)
+    assert keys(answer.answer(made_of, plan, "main"))[:2] == ["output", "one_round"]
+    assert "slots" in asked(made_of, plan)
+    assert said(asked(made_of, plan)["slots"]) == ["changed_same"]
+    assert said(asked(made_of, plan)["alone"]) == ["alone", "alone_close"]
+
+
+def test_more_slots_are_only_told_apart_where_ranges_are() -> None:
+    for low, high, key in ((202.0, 207.0, "higher"), (50.0, 52.0, "lower"), (103.0, 120.0, "same")):
+        more = {"setting": "llama-np16", "users": 4, "output_tok_s_min": low, "output_tok_s_max": high}
+        (sentence,) = asked(*made({"setting": "llama-np4", "users": 4}, more))["slots"]
+        assert sentence.key == f"question.changed_{key}"
+        assert sentence.values["setting"] == "llama-np16 (16)"
+        assert [id_ for id_, _ in sentence.rows] == ["row-main-llama-np16-4", "row-main-llama-np4-4"]
+
+
+def test_how_many_people_is_never_more_than_was_measured() -> None:
+    slow = {"ttft_p50_s_max": 3.0, "ttft_p95_s_max": 3.2}
+    cells = [{"setting": "llama-np16", "users": 4}, {"setting": "llama-np16", "users": 8} | slow]
+    people = asked(*made(*cells))["people"]
+    assert said(people) == ["people", "no_pause"]
+    assert people[0].values["users"] == 4
+    assert said(asked(*made(cells[0]))["people"]) == ["people", "people_more", "no_pause"]
+    assert said(asked(*made(cells[1]))["people"]) == ["people_none", "no_pause"]
+
+
+def test_what_was_not_measured_is_no_answer() -> None:
+    found = asked(*made({"setting": "llama-np16", "users": 4}))
+    assert said(found["alone"]) == ["alone_not"]
+    assert said(found["answers"]) == ["answers_not"]
+    assert "slots" not in found and "queue" not in found
+    assert said(found["missing"]) == ["missing"]
+    assert found["missing"][0].values == {"wanted": 2, "there": 2, "failed": 0, "absent": 0}
+
+
+def test_no_difference_found_is_not_called_no_difference() -> None:
+    made_of, plan = made({"setting": "llama-np16", "users": 4})
+    row: dict[str, Any] = dict.fromkeys(tables.SCHEMAS["comparisons"].names, 0)
+    row |= {"measure": "mgsm", "target": "q4", "baseline": "bf16", "verdict": "none_detected", "equivalent": None}
+    row |= {"low": -2.5, "high": 4.0, "n": 250}
+    other = row | {"target": "q2", "verdict": "difference", "difference": -9.6, "low": -14.0, "high": -5.0}
+    made_of["comparisons"] = tables.table("comparisons", [row, other])
+    differ, none = asked(made_of, plan)["answers"]
+    assert (differ.key, differ.values["target"], differ.values["difference"]) == (
+        "question.answers_differ",
+        "q2",
+        "-9.6",
+    )
+    assert none.key == "question.answers_none"
+    assert (none.values["low"], none.values["high"], none.values["count"]) == ("-2.5", "+4.0", 1)
+    assert "not the same as none" in report.sentence(none)
+
+
+def test_every_sentence_has_its_values_and_every_row_link_its_row() -> None:
+    cells = synthetic.quickstart_cells()
+    plan = synthetic.plan_of(cells, "quickstart")
+    made_of = tables.make(list(synthetic.records_of(cells, plan, 10)), [], plan)
+    found = asked(made_of, plan)
+    assert list(found) == ["people", "alone", "slots", "speed", "queue", "answers", "memory", "sure", "missing"]
+    page = report.page(made_of, plan)
+    links = re.findall(r'<a class="row" href="#([^"]+)"', page)
+    assert len(links) > 8
+    assert set(links) <= set(re.findall(r'<tr id="([^"]+)"', page))
+
+
 def test_no_sentence_states_a_cause() -> None:
     causes = {
         "en": r"\b(because|caused|due to|thanks to|owing to)\b",
         "ja": r"(原因は.{0,12}である|のせいで|のおかげで)",
     }
-    for section in ("answer", "card", "cards"):
+    for section in ("answer", "card", "cards", "question", "compare"):
         for key, texts in labels()["page"][section].items():
             for language in LANGUAGES:
                 assert not re.search(causes[language], texts[language]), f"{section}.{key}"

@@ -32,7 +32,7 @@ from servebench.charts.style import (
     words,
 )
 from servebench.plan import Plan
-from servebench.report import answer, content
+from servebench.report import answer, content, questions
 from servebench.tables import read_all
 
 HERE = Path(__file__).parent
@@ -71,6 +71,7 @@ def page(tables: Mapping[str, pa.Table], plan: Plan, style: Mapping[str, Any] | 
         plan=plan,
         title=plan.title if isinstance(plan.title, dict) else dict.fromkeys(LANGUAGES, plan.title),
         runs=[_run(tables, plan, run, [f for f in figures if f["run"] == run]) for run in runs],
+        questions=questions.questions(tables, plan),
         undrawn=[name for name in charts.NAMES if name not in shown],
         words=words,
         gaps=content.missing(tables, plan),

@@ -15,6 +15,7 @@ import pyarrow as pa
 from servebench.charts.bars import usual_users
 from servebench.charts.style import Row, digits, rows_of, span
 from servebench.plan import Plan
+from servebench.report.content import anchor
 
 ENDS = ("min", "max")
 FEW, SOME = 2, 16  # up to how many users count as one person trying, and as a small group
@@ -22,10 +23,11 @@ FEW, SOME = 2, 16  # up to how many users count as one person trying, and as a s
 
 @dataclass(frozen=True)
 class Sentence:
-    """A text of labels.yaml under `page.` and what is filled in."""
+    """A text of labels.yaml under `page.` and what is filled in; `rows`: (id, name) of the rows it is from."""
 
     key: str
     values: Mapping[str, Any] = field(default_factory=dict)
+    rows: Sequence[tuple[str, str]] = ()
 
 
 @dataclass(frozen=True)
@@ -61,15 +63,26 @@ def _highest(rows: Sequence[Row], figure: str, users: int | None, key: str) -> I
         return
     there.sort(key=lambda row: -(row[f"{figure}_min"] + row[f"{figure}_max"]))
     first = there[0]
-    yield Sentence(key, {"users": users, "setting": first["setting"], "range": _span(first, figure)})
-    close = [row for row in there[1:] if overlap(first, row, figure)]
-    if close:
-        yield Sentence("answer.not_separated", {"settings": named(close, figure)})
-    elif len(there) > 1:
-        yield Sentence("answer.next", {"setting": there[1]["setting"], "range": _span(there[1], figure)})
+    values = {"users": users, "setting": first["setting"], "range": span_of(first, figure)}
+    yield Sentence(key, values, sources(there[:1]))
+    close = [row for row in there[1:] if not separated(first, row, figure)]
+    near = [row for row in close if overlap(first, row, figure)]
+    single = [row for row in close if row not in near]
+    if near:
+        yield Sentence("answer.not_separated", {"settings": named(near, figure)}, sources(near))
+    if single:
+        yield Sentence("answer.one_round", {"settings": named(single, figure)}, sources(single))
+    if not close and len(there) > 1:
+        values = {"setting": there[1]["setting"], "range": span_of(there[1], figure)}
+        yield Sentence("answer.next", values, sources(there[1:2]))
     weights = {row["quantization"] or "?" for row in (close or there[1:2])} - {first["quantization"] or "?"}
     if weights:
         yield Sentence("answer.weights", {"first": first["quantization"] or "?", "others": ", ".join(sorted(weights))})
+
+
+def separated(one: Row, other: Row, figure: str) -> bool:
+    """Whether the rounds tell the two apart: two or more of each, and no value in common."""
+    return min(one["rounds"], other["rounds"]) > 1 and not overlap(one, other, figure)
 
 
 def overlap(one: Row, other: Row, figure: str) -> bool:
@@ -91,12 +104,20 @@ def _line(rows: Sequence[Row], plan: Plan) -> Iterator[Sentence]:
     if not met:
         yield Sentence("answer.line_nowhere", limits | {"judged": len(judged)})
         return
-    most = max(row["users"] for row in met)
-    best = ", ".join(row["setting"] for row in met if row["users"] == most)
-    yield Sentence("answer.line", limits | {"users": most, "settings": best, "met": len(met), "judged": len(judged)})
+    best = met_at_most(rows)
+    values = {"users": best[0]["users"], "settings": ", ".join(row["setting"] for row in best)}
+    counts = {"met": len(met), "judged": len(judged)}
+    yield Sentence("answer.line", limits | values | counts, sources(best))
     gaps = [name for name in dict.fromkeys(row["setting"] for row in met) if _has_gap(rows, name)]
     if gaps:
         yield Sentence("answer.gaps", {"settings": ", ".join(gaps)})
+
+
+def met_at_most(rows: Sequence[Row]) -> list[Row]:
+    """The rows that meet the line at the largest number of users at which any does; none when none does."""
+    met = [row for row in rows if row["meets_line_both_rounds"]]
+    most = max((row["users"] for row in met), default=None)
+    return [row for row in met if row["users"] == most]
 
 
 def _has_gap(rows: Sequence[Row], setting: str) -> bool:
@@ -134,23 +155,24 @@ def cards(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> list[Card]:
 def _card(use: str, figure: str, users: int, rows: Sequence[Row], plan: Plan) -> Card:
     there = [row for row in rows if row["users"] == users and row["meets_line_both_rounds"]]
     there.sort(key=lambda row: -(row[f"{figure}_min"] + row[f"{figure}_max"]))
-    chosen = [row for row in there if overlap(there[0], row, figure)]
+    chosen = [row for row in there if row is there[0] or not separated(there[0], row, figure)]
     evidence = [
         Sentence(
             "card.evidence",
             {
                 "setting": row["setting"],
                 "users": users,
-                "output": _span(row, "output_tok_s"),
-                "speed": _span(row, "user_tok_s"),
-                "ttft": _span(row, "ttft_p95_s"),
+                "output": span_of(row, "output_tok_s"),
+                "speed": span_of(row, "user_tok_s"),
+                "ttft": span_of(row, "ttft_p95_s"),
             },
+            sources([row]),
         )
         for row in chosen
     ]
     others = [row for row in there if row not in chosen]
     if others:
-        evidence.append(Sentence("card.also", {"settings": named(others, figure)}))
+        evidence.append(Sentence("card.also", {"settings": named(others, figure)}, sources(others)))
     limits = [limit for row in chosen for limit in _limits(row, rows, plan)]
     return Card(use, [row["setting"] for row in chosen], users, evidence, limits)
 
@@ -164,21 +186,27 @@ def _limits(row: Row, rows: Sequence[Row], plan: Plan) -> Iterator[Sentence]:
         yield Sentence("card.not_beyond", {"setting": row["setting"], "users": most})
         return
     worse = missed[0]
-    values = {"setting": row["setting"], "users": worse["users"]}
+    values, source = {"setting": row["setting"], "users": worse["users"]}, sources([worse])
     if worse["ttft_p95_s_max"] is not None and worse["ttft_p95_s_max"] > plan.line.ttft_p95_s:
-        yield Sentence("card.ttft", values | {"range": _span(worse, "ttft_p95_s")})
+        yield Sentence("card.ttft", values | {"range": span_of(worse, "ttft_p95_s")}, source)
     if worse["user_tok_s_min"] is not None and worse["user_tok_s_min"] < plan.line.user_tok_s:
-        yield Sentence("card.speed", values | {"range": _span(worse, "user_tok_s")})
+        yield Sentence("card.speed", values | {"range": span_of(worse, "user_tok_s")}, source)
     if worse["failures_max"]:
-        yield Sentence("card.failures", values | {"count": worse["failures_max"]})
+        yield Sentence("card.failures", values | {"count": worse["failures_max"]}, source)
     if worse["reference_only"]:
-        yield Sentence("card.few", values | {"count": worse["target_requests_min"]})
+        yield Sentence("card.few", values | {"count": worse["target_requests_min"]}, source)
+
+
+def sources(rows: Sequence[Row]) -> list[tuple[str, str]]:
+    """Where on the page the rows are: id and name of each."""
+    return [(anchor(row), f"{row['setting']} · {row['users']}") for row in rows]
 
 
 def named(rows: Sequence[Row], figure: str) -> str:
     """`a (1–2), b (3)`."""
-    return ", ".join(f"{row['setting']} ({_span(row, figure)})" for row in rows)
+    return ", ".join(f"{row['setting']} ({span_of(row, figure)})" for row in rows)
 
 
-def _span(row: Row, figure: str) -> str:
+def span_of(row: Row, figure: str) -> str:
+    """The range of one of its figures, as written."""
     return span(row[f"{figure}_min"], row[f"{figure}_max"])

@@ -7,6 +7,7 @@ from markupsafe import Markup
 
 import servebench
 from servebench import compare, report
+from servebench.charts.style import digits
 
 
 def page(found: compare.Comparison) -> str:
@@ -14,7 +15,7 @@ def page(found: compare.Comparison) -> str:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(report.HERE), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
-    environment.globals.update(t=report.both, attribute=report.attribute, mark=report.mark, digits=report.digits)
+    environment.globals.update(t=report.both, attribute=report.attribute, mark=report.mark, digits=digits)
     return environment.get_template("compare.html").render(
         found=found,
         counts={figure: compare.counts(found, figure) for figure in compare.FIGURES},
