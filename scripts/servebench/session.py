@@ -156,7 +156,9 @@ class _Measuring:
                 state = "" if server.alive() else "the server died: "
                 raise engines.LaunchFailed(f"{state}{error}", server.log_tail()) from error
             self.users_before.append(users)
-            served = _served(server.log_since(log_start))  # before `check` asks something itself
+            served = _served(
+                server.log_since(log_start), measured.meta["probe"]
+            )  # before `check` asks something itself
             telemetry = watcher.table(measured.meta["load_start_ns"], measured.meta["load_end_ns"])
             foreign = _foreign_samples(telemetry.to_pydict(), self.context.runtime.foreign_use)
             measured.meta["foreign_use"] = {**msgspec.to_builtins(self.context.runtime.foreign_use), "seen": foreign}
@@ -312,9 +314,12 @@ def _sentence(differences: Sequence[Mapping[str, Any]]) -> str:
     return "; ".join(f"{d['what']}: asked {d['asked']}, got {d['got']}" for d in differences)
 
 
-def _served(log: str) -> dict[str, list[Any]]:
-    """The requests that llama-server's log tells of, as columns; {} where the server writes no such log."""
-    found = llama_log.requests(log)
+def _served(log: str, probe: Mapping[str, Any] | None) -> dict[str, list[Any]]:
+    """The requests that llama-server's log tells of, as columns; {} where the server writes no such log.
+
+    The load generator's own `probe`, one request before the load, is none of them.
+    """
+    found = llama_log.requests(log)[1 if probe and probe["status"] == "ok" else 0 :]
     return llama_log.columns(found) if found else {}
 
 

@@ -39,7 +39,7 @@ def record_with(setting: str, log: str) -> store.Record:
     """The first measurement of the setting, with what the session would keep of this log."""
     cell = next(c for c in CELLS if c["setting"] == setting)
     first = next(iter(synthetic.records_of([cell], synthetic.plan_of(CELLS))))
-    return replace(first, served=session._served(log))
+    return replace(first, served=session._served(log, None))
 
 
 def counted(*records: store.Record) -> dict[str, tuple[int, int]]:
@@ -87,6 +87,13 @@ def test_what_a_server_says_is_kept_with_its_measurement(tmp_path: Path) -> None
     own = next(row for row in rows if row["prompt_ms"] is not None)
     assert (own["prompt_ms"], own["prompt_tokens"], own["busy_slots"], own["total_tokens"]) == (1200.5, 520, 2, 700)
     assert len(rows) == 3
+
+
+def test_the_load_generators_own_request_before_the_load_is_left_out() -> None:
+    log = log_of([(520, 2000.0, 0), (521, 3.0, 0)])
+    assert session._served(log, {"status": "ok"})["prompt_tokens"] == [521]
+    assert session._served(log, {"status": "connect_error"})["prompt_tokens"] == [520, 521]
+    assert session._served(log_of([(520, 2000.0, 0)]), {"status": "ok"}) == {}
 
 
 def test_the_log_of_a_measurement_is_what_was_written_during_it(tmp_path: Path) -> None:
