@@ -10,6 +10,9 @@ min_version("9.17")
 configfile: "config/config.yaml"
 
 
+report: "rules/captions/workflow.rst"
+
+
 include: "rules/common.smk"
 include: "rules/models.smk"
 include: "rules/engines.smk"

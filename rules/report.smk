@@ -6,7 +6,12 @@ rule report:
         rules.tables.output,
         plan=f"{RESULTS}/plan.json",
     output:
-        f"{RESULTS}/report/index.html",
+        report(
+            f"{RESULTS}/report/index.html",
+            caption="captions/page.rst",
+            category="Page",
+            labels={"page": "index"},
+        ),
     log:
         f"{RESULTS}/logs/report.log",
     params:

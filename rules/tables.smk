@@ -20,7 +20,15 @@ rule tables:
         plan=f"{RESULTS}/plan.json",
     output:
         table_files(),
-        published_files(),
+        [
+            report(
+                file,
+                caption="captions/data.rst",
+                category="Data",
+                labels={"file": Path(file).name},
+            )
+            for file in published_files()
+        ],
     log:
         f"{RESULTS}/logs/tables.log",
     params:

@@ -292,7 +292,7 @@ def _determining(plan: Plan, setting: Setting) -> dict[str, Any]:
 
 
 def session_from_slice(slice_: str, round_: int, rank: int, models: Mapping[str, Model]) -> Session:
-    """The session a slice describes, with its model as configured in `models`: a slice does not say where it is from."""
+    """The session a slice describes, with its model as configured in `models` (a slice does not say where it is)."""
     content = json.loads(slice_)
     content["setting"]["model"] = models[content["setting"]["model"]["key"]]
     setting = msgspec.convert(content["setting"], Setting)
