@@ -243,6 +243,8 @@ def print_start():
 
 
 def print_end():
+    if not Path(RESULTS, "report", "index.html").exists():
+        return
     print(
         f"servebench: tables in {RESULTS}/tables, charts in {RESULTS}/charts",
         file=sys.stderr,
