@@ -17,7 +17,7 @@ class UnknownMeasurement(Fault):
 def report(plan: Plan, results: Path) -> tuple[list[str], int]:
     """Lines for the console, and the number of failed measurements."""
     folder = results / plan.experiment
-    lines = [estimate.announcement(plan, folder)]
+    lines = [estimate.announcement(plan, folder), *_by_setting(plan, folder)]
     failed = 0
     for setting, round_, users, path in _all(plan, folder):
         if not path.exists():
@@ -52,6 +52,26 @@ def discard(
             yield f"discarded {run} {setting} round {number}, {level} users; kept as {place}"
     if not found:
         raise UnknownMeasurement(f"{run} {setting}: nothing of that is measured yet; see servebench status")
+
+
+def _by_setting(plan: Plan, folder: Path) -> Iterator[str]:
+    """A line for each setting of which something is left, and one that names the others."""
+    complete = []
+    for setting in plan.settings.values():
+        rounds = [
+            [estimate.users_path(folder, setting, round_, users).exists() for users in setting.users]
+            for round_ in range(1, plan.rounds + 1)
+        ]
+        done, whole = sum(map(all, rounds)), sum(map(sum, rounds))
+        if done == plan.rounds:
+            complete.append(f"{setting.run} {setting.name}")
+            continue
+        yield (
+            f"left: {setting.run} {setting.name}: {done} of {plan.rounds} sessions,"
+            f" {whole} of {plan.rounds * len(setting.users)} measurements are there"
+        )
+    if complete:
+        yield f"complete: {', '.join(complete)}"
 
 
 def _all(plan: Plan, folder: Path) -> Iterator[tuple[Setting, int, int, Path]]:

@@ -1,0 +1,35 @@
+"""What `servebench status` says of each setting."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import synthetic
+from servebench import estimate, ledger, store
+
+
+def test_what_is_left_stands_by_setting(tmp_path: Path) -> None:
+    places = [("llama-np4", 1), ("llama-np4", 2), ("llama-np16", 1)]
+    cells = [{"run": "main", "setting": setting, "users": users} for setting, users in places]
+    plan = synthetic.plan_of(cells)
+    one, other = plan.settings["llama-np4"], plan.settings["llama-np16"]
+    there = [(one, 1, 1), (one, 1, 2), (one, 2, 1), (other, 1, 1), (other, 2, 1)]
+    for setting, round_, users in there:
+        path = estimate.users_path(tmp_path / "h200", setting, round_, users)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        store.write(synthetic.record(setting, 0, users, round_, FIGURES), path)
+    lines, failed = ledger.report(plan, tmp_path)
+    assert lines[1:] == [
+        "left: main llama-np4: 1 of 2 sessions, 3 of 4 measurements are there",
+        "complete: main llama-np16",
+    ]
+    assert failed == 0
+
+
+FIGURES = {
+    "output_tok_s": 100.0,
+    "user_tok_s": 30.0,
+    "ttft_p50_s": 0.1,
+    "ttft_p95_s": 0.2,
+    "target_requests": 60,
+}
