@@ -68,7 +68,8 @@ def plain(now: Snapshot) -> list[str]:
 
 def drawn(now: Snapshot) -> RenderableType:
     """The same for a terminal."""
-    bar = ProgressBar(total=now.measurements, completed=now.measured, width=50)
+    bar = Table.grid()  # a bar alone does not end its line
+    bar.add_row(ProgressBar(total=now.measurements, completed=now.measured, width=50))
     if not now.running:
         return Group(Text(_head(now)), bar, Text("no session runs", style="dim"))
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")

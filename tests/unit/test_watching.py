@@ -60,7 +60,11 @@ def test_a_session_is_shown_while_it_runs_and_no_longer(plan: Plan, tmp_path: Pa
         assert now.left_s == pytest.approx(estimate.remaining_s(plan, tmp_path) - 30)
         console = Console(width=200, record=True, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123
         console.print(watching.drawn(now))
-        assert "window 30/75 s" in console.export_text()
+        head, bar, names, values = console.export_text().splitlines()
+        assert "1 of 4 measurements" in head
+        assert set(bar.strip()) <= set("━╸╺ ")
+        assert names.split()[:3] == ["session", "phase", "users"]
+        assert "window 30/75 s" in values
     assert watching.snapshot(plan, tmp_path).running == []
     assert list((tmp_path / "progress").iterdir()) == []
 
