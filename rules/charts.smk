@@ -34,7 +34,7 @@ rule charts:
         f"{RESULTS}/logs/charts.log",
     params:
         results=experiment_folder,
-        style=planning.canonical(PLAN.charts),
+        style=literal(planning.canonical(PLAN.charts)),
         source=source_digest("charts/*", "tables/*"),
     shell:
         "exec python -m servebench charts --style {params.style:q} --results {params.results:q} --log {log:q}"

@@ -55,6 +55,15 @@ def untracked_runtime(wildcards, resources):
     return planning.canonical(PLAN.runtime)
 
 
+def literal(text):
+    """A tracked parameter in which braces are braces, not wildcards."""
+
+    def value(wildcards):
+        return text
+
+    return value
+
+
 def experiment_folder(wildcards):
     """Where the experiment's results are, for the verbs."""
     return RESULTS

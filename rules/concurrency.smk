@@ -24,7 +24,7 @@ for rank, setting in enumerate(PLAN.settings.values()):
             runtime=session_minutes(setting),
         params:
             results=experiment_folder,
-            slice=planning.session_slice(PLAN, setting),
+            slice=literal(planning.session_slice(PLAN, setting)),
             models=untracked_models,
             runtime=untracked_runtime,
             rank=untracked_rank(rank),

@@ -47,7 +47,7 @@ if PLAN.evaluations:
                 runtime=evaluation_minutes(target),
             params:
                 results=experiment_folder,
-                slice=planning.target_slice(PLAN, name),
+                slice=literal(planning.target_slice(PLAN, name)),
                 models=untracked_models,
                 runtime=untracked_runtime,
                 forced=untracked_forced,

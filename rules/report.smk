@@ -16,7 +16,7 @@ rule report:
         f"{RESULTS}/logs/report.log",
     params:
         results=experiment_folder,
-        style=planning.canonical(PLAN.charts),
+        style=literal(planning.canonical(PLAN.charts)),
         source=source_digest("charts/*", "report/*", "tables/*"),
     shell:
         "exec python -m servebench report --style {params.style:q} --results {params.results:q} --log {log:q}"

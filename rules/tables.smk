@@ -8,7 +8,7 @@ rule plan:
         f"{RESULTS}/logs/plan.log",
     priority: 2_000_000
     params:
-        plan=planning.canonical(planning.reported(PLAN)),
+        plan=literal(planning.canonical(planning.reported(PLAN))),
     shell:
         "printf '%s\n' {params.plan:q} > {output:q} 2> {log:q}"
 
