@@ -64,15 +64,6 @@ def literal(text):
     return value
 
 
-def literally(text):
-    """A text as a parameter: braces in it are no wildcards."""
-
-    def value(wildcards):
-        return text
-
-    return value
-
-
 def experiment_folder(wildcards):
     """Where the experiment's results are, for the verbs."""
     return RESULTS
