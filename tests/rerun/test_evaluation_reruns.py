@@ -12,7 +12,10 @@ PUBLISHED = "results/reruns/tables/quantization.json"
 EVALUATIONS = {
     "baseline": "B",
     "concurrency": 2,
-    "tasks": {"mgsm": {"set": "small", "limit": 3, "max_tokens": 4}, "proofreading": {"limit": 4, "max_tokens": 4}},
+    "tasks": {
+        "mgsm": {"set": "small", "limit": 3, "max_tokens": 4, "request": {"grammar": "root ::= [0-9]{0,3} {x} '"}},
+        "proofreading": {"limit": 4, "max_tokens": 4},
+    },
     "under_load": {"users": 2, "task": "mgsm", "questions": 2},
     "targets": {name: {"engine": "sim", "model": "none", "slots": 2, "context": 512} for name in ("A", "B")},
 }
