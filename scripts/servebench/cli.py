@@ -40,7 +40,7 @@ RuntimeJson = Annotated[str, typer.Option("--runtime", help="plan.Runtime as JSO
 def main(argv: Sequence[str] | None = None) -> None:
     """Run one verb; exit 0 only when all of it worked."""
     try:
-        app(args=list(sys.argv[1:] if argv is None else argv))
+        app(args=_one_each(sys.argv[1:] if argv is None else argv))
     except Fault as fault:
         print(f"servebench: {fault}", file=sys.stderr)
         raise SystemExit(1) from None
@@ -211,7 +211,7 @@ def show_plan(
     """What an experiment measures, how long it takes, what it needs and what of that is there. Starts nothing."""
     from servebench import plan_command
 
-    plan_command.command(configfile, language)
+    plan_command.command(_plan(configfile), language)
 
 
 @app.command("kv-cache")
@@ -237,7 +237,7 @@ def status(configfile: ConfigFiles = None) -> None:
     """What is measured, what failed or was discarded, and the command to repeat it. Exit code 1 when any failed."""
     from servebench import ledger
 
-    lines, failed = ledger.report(_plan(configfile), Path("results"))
+    lines, failed = ledger.report(_plan(configfile), Path("results"), configfile or ())
     print("\n".join(lines))
     raise typer.Exit(1 if failed else 0)
 
@@ -316,6 +316,15 @@ def make_report(
 
     _start(log)
     report.build(json.loads(style), results)
+
+
+def _one_each(argv: Sequence[str]) -> list[str]:
+    """`--configfile A.yaml B.yaml`, as snakemake takes it, with the option before each file."""
+    spread: list[str] = []
+    for place, word in enumerate(argv):
+        follows = place > 1 and spread[-2] == "--configfile" and Path(word).suffix in (".yaml", ".yml", ".json")
+        spread += ["--configfile", word] if follows else [word]
+    return spread
 
 
 def _plan(configfile: list[Path] | None) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from servebench import estimate, store
@@ -14,8 +14,10 @@ class UnknownMeasurement(Fault):
     """Nothing of that name is in the experiment."""
 
 
-def report(plan: Plan, results: Path) -> tuple[list[str], int]:
-    """Lines for the console, and the number of failed measurements."""
+def report(plan: Plan, results: Path, configfiles: Sequence[Path] = ()) -> tuple[list[str], int]:
+    """Lines for the console, and the number of failed measurements. `configfiles` are those the plan was read from,
+    when it is not the quick start; they are part of the commands."""
+    options = " ".join(["", "--configfile", *map(str, configfiles)]) if configfiles else ""
     folder = results / plan.experiment
     lines = [estimate.announcement(plan, folder), *_by_setting(plan, folder)]
     failed = 0
@@ -26,7 +28,7 @@ def report(plan: Plan, results: Path) -> tuple[list[str], int]:
         if record["status"] == "failed":
             failed += 1
             lines.append(f"failed: {setting.run} {setting.name} round {round_}, {users} users: {record['reason']}")
-            lines.append(f"  again: snakemake --cores 1 --force {path}")
+            lines.append(f"  again: snakemake --cores 1 --force {path}{options}")
     for thrown in store.Store(folder).discarded():
         identity = thrown.record.identity
         where = f"{identity['run']} {identity['setting']} round {identity['round']}, {identity['users']} users"

@@ -5,31 +5,22 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
 
 import psutil
-import typer
 from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from servebench import cache, configuration, estimate, requirements
+from servebench import cache, estimate, requirements
 from servebench.plan import Plan
 from servebench.watch import gpu, host
 
 GIB = 2**30
-ConfigFiles = Annotated[
-    list[Path] | None, typer.Option("--configfile", help="As for snakemake; default: the quick start.")
-]
 
 
-def command(
-    configfile: ConfigFiles = None,
-    language: Annotated[str, typer.Option(help="en or ja, for the texts of the configuration.")] = "en",
-) -> None:
-    """What an experiment measures, how long it takes, what it needs and what is there. Starts and fetches nothing."""
-    plan = configuration.read(configfile or [configuration.ROOT / "config" / "config.yaml"])
+def command(plan: Plan, language: str) -> None:
+    """Print all of it, the configuration's texts in `language` (en or ja). Starts and fetches nothing."""
     results, cache_root = Path("results") / plan.experiment, cache.root(plan.runtime.cache)
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"[bold]{escape(say(plan.title, language))}[/bold]")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import synthetic
@@ -24,6 +25,22 @@ def test_what_is_left_stands_by_setting(tmp_path: Path) -> None:
         "complete: main llama-np16",
     ]
     assert failed == 0
+
+
+def test_a_failed_measurement_stands_with_the_command_that_tries_it_again(tmp_path: Path) -> None:
+    plan = synthetic.plan_of([{"run": "main", "setting": "llama-np4", "users": 1}])
+    setting = plan.settings["llama-np4"]
+    path = estimate.users_path(tmp_path / "h200", setting, 1, 1)
+    path.parent.mkdir(parents=True)
+    failed = replace(synthetic.record(setting, 0, 1, 1, FIGURES), status="failed", reason="out of memory")
+    store.write(failed, path)
+    lines, count = ledger.report(plan, tmp_path, [Path("config/h200.yaml"), Path("site.yaml")])
+    assert count == 1
+    assert lines[-2:] == [
+        "failed: main llama-np4 round 1, 1 users: out of memory",
+        f"  again: snakemake --cores 1 --force {path} --configfile config/h200.yaml site.yaml",
+    ]
+    assert ledger.report(plan, tmp_path)[0][-1] == f"  again: snakemake --cores 1 --force {path}"
 
 
 FIGURES = {

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from servebench import configuration, estimate, plan_command, requirements
+from servebench import cli, configuration, estimate, requirements
 
 CONFIG = configuration.ROOT / "config"
 
@@ -88,13 +88,9 @@ def test_an_evaluation_takes_its_replies_over_those_at_once(h200):
 
 
 def test_the_command_says_it_all(tmp_path, monkeypatch):
-    import typer
-
-    app = typer.Typer()
-    app.command()(plan_command.command)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SERVEBENCH_CACHE", str(tmp_path / "cache"))
-    result = CliRunner().invoke(app, ["--configfile", str(CONFIG / "h200.yaml")])
+    result = CliRunner().invoke(cli.app, ["plan", "--configfile", str(CONFIG / "h200.yaml")])
     assert result.exit_code == 0, result.output
     for text in (
         "main: 18 sessions, 106 measurements",
@@ -109,3 +105,13 @@ def test_the_command_says_it_all(tmp_path, monkeypatch):
     ):
         assert text in result.output
     assert not list(Path(tmp_path).iterdir()), "a plan leaves nothing behind"
+
+
+def test_several_configurations_stand_behind_one_option_as_for_snakemake(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    overlay = tmp_path / "site.yaml"
+    overlay.write_text("experiment: h200-site\nruntime: {job_minutes: 240}\n", encoding="utf-8")
+    with pytest.raises(SystemExit) as end:
+        cli.main(["plan", "--configfile", str(CONFIG / "h200.yaml"), str(overlay), "--language", "en"])
+    assert end.value.code == 0
+    assert "experiment h200-site: 16 settings" in capsys.readouterr().out
