@@ -167,7 +167,7 @@ def counts(comparison: Comparison, figure: str) -> dict[str, int]:
     """Of a figure: how many pairs there are, how many are separated, in how many of these the second is higher."""
     pairs = [pair for pair in comparison.pairs if pair.figure == figure and pair.verdict]
     apart = [pair for pair in pairs if pair.verdict == "separated"]
-    higher = sum(pair.ratio is not None and pair.ratio > 1 for pair in apart)
+    higher = sum(pair.ratio is None or pair.ratio > 1 for pair in apart)  # no ratio: the first is 0 in all rounds
     return {"pairs": len(pairs), "separated": len(apart), "higher": higher, "lower": len(apart) - higher}
 
 

@@ -60,6 +60,18 @@ def test_one_round_separates_nothing() -> None:
     assert compare.counts(found, "output_tok_s")["separated"] == 0
 
 
+def test_more_than_nothing_is_higher_though_it_has_no_ratio() -> None:
+    some = experiment({})
+    (row,) = some.tables["settings"].to_pylist()
+    nothing = row | {"output_tok_s_min": 0.0, "output_tok_s_max": 0.0}
+    for pair, higher, lower in ((nothing, row), 1, 0), ((row, nothing), 0, 1):
+        found = compare._pair(*pair, "output_tok_s")
+        told = dataclasses.replace(compare.compare(some, some), pairs=[found])
+        assert found.ratio == (None if higher else 0)
+        counts = {"pairs": 1, "separated": 1, "higher": higher, "lower": lower}
+        assert compare.counts(told, "output_tok_s") == counts
+
+
 def test_what_is_in_one_only_is_counted_and_not_compared() -> None:
     found = compare.compare(experiment({}, {"users": 8}), experiment({}, {"setting": "llama-np16"}))
     assert {(pair.setting, pair.users) for pair in found.pairs} == {("llama-np4", 4)}
