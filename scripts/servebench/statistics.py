@@ -144,11 +144,6 @@ def minimum_detectable(
     return float(bisect(lambda d: power(n, discordant, d, alpha, mid_p=mid_p) - target, 0.0, discordant, xtol=1e-6))
 
 
-def interval_half_width(n: int, discordant: float, alpha: float = ALPHA) -> float:
-    """Half the width to expect of the interval of a difference near 0 (large n)."""
-    return float(norm.isf(alpha / 2) * sqrt(discordant / n))
-
-
 def provable_margin(n: int, discordant: float, alpha: float = ALPHA, target: float = POWER) -> float:
     """The narrowest margin within which `is_equivalent` shows a true difference of 0 with probability
     `target` (large n)."""

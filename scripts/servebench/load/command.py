@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
@@ -15,6 +14,7 @@ from rich.table import Table
 from servebench import cache, figures
 from servebench.load import calibrate
 from servebench.load.measurement import Measurement
+from servebench.load.records import write_measurement
 from servebench.load.run import measure
 from servebench.load.workload import Target, Workload
 
@@ -79,22 +79,13 @@ def run_load(
         line or figures.Line(),
         calibrated_users=known["max_users"] if known else None,
     )
-    _write(out, measured, found, known)
+    write_measurement(out, measured.requests, measured.chunks, {**found, "meta": measured.meta, "calibration": known})
     _print_summary(Console(), measured, found, known)
     return 1 if _failed(found) else 0
 
 
 def _failed(found: dict[str, Any]) -> int:
     return int(found["failures"]) + int(found["other_failures"])
-
-
-def _write(out: Path, measured: Measurement, found: dict[str, Any], known: dict[str, Any] | None) -> None:
-    pq.write_table(measured.requests, out / "requests.parquet")
-    pq.write_table(measured.chunks, out / "chunks.parquet")
-    summary = {**found, "meta": measured.meta, "calibration": known}
-    (out / "summary.json").write_text(
-        json.dumps(summary, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
-    )
 
 
 def _print_summary(

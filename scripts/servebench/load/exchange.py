@@ -32,4 +32,3 @@ class Exchange:
     # The evidence: errno text, exception, or the first 2,000 characters of an HTTP error's body.
     error: str | None = None
     resent: bool = False
-    prompt_tokens_hint: int | None = None
