@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: all test lint report setup setup-dev lock bench clean
+.PHONY: all test lint report setup setup-dev lock clean
 
 all: setup
 	$(BIN)/snakemake --cores 1 all

@@ -8,6 +8,7 @@ from pathlib import Path
 from servebench import estimate, store
 from servebench.faults import Fault
 from servebench.plan import Plan, Setting
+from servebench.tasks import answers
 
 
 class UnknownMeasurement(Fault):
@@ -28,6 +29,16 @@ def report(plan: Plan, results: Path, configfiles: Sequence[Path] = ()) -> tuple
         if record["status"] == "failed":
             failed += 1
             lines.append(f"failed: {setting.run} {setting.name} round {round_}, {users} users: {record['reason']}")
+            lines.append(f"  again: snakemake --cores 1 --force {path}{options}")
+    for target, path in _targets(plan, folder):
+        if not path.exists():
+            lines.append(f"left: evaluation of {target}")
+            continue
+        facts = answers.read(path).facts
+        if facts["reason"] or facts["failures"]:
+            failed += 1
+            why = facts["reason"] or f"{facts['failures']} of {facts['asked']} questions"
+            lines.append(f"failed: evaluation of {target}: {why}")
             lines.append(f"  again: snakemake --cores 1 --force {path}{options}")
     for thrown in store.Store(folder).discarded():
         identity = thrown.record.identity
@@ -74,6 +85,11 @@ def _by_setting(plan: Plan, folder: Path) -> Iterator[str]:
         )
     if complete:
         yield f"complete: {', '.join(complete)}"
+
+
+def _targets(plan: Plan, folder: Path) -> Iterator[tuple[str, Path]]:
+    for target in plan.evaluations.targets if plan.evaluations else ():
+        yield target, estimate.target_path(folder, target)
 
 
 def _all(plan: Plan, folder: Path) -> Iterator[tuple[Setting, int, int, Path]]:

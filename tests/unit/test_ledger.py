@@ -6,7 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import synthetic
-from servebench import estimate, ledger, store
+from servebench import configuration, estimate, ledger, store
+from servebench.tasks import answers
+from servebench.tasks.schemas import table
 
 
 def test_what_is_left_stands_by_setting(tmp_path: Path) -> None:
@@ -50,3 +52,17 @@ FIGURES = {
     "ttft_p95_s": 0.2,
     "target_requests": 60,
 }
+
+
+def test_an_evaluation_is_left_then_failed_with_the_command_that_asks_again(tmp_path: Path) -> None:
+    plan = configuration.read([configuration.ROOT / "config" / "config.yaml"])
+    target = next(iter(plan.evaluations.targets))
+    path = estimate.target_path(tmp_path / "quickstart", target)
+    lines, failed = ledger.report(plan, tmp_path)
+    assert (f"left: evaluation of {target}" in lines, failed) == (True, 0)
+    facts = {"reason": None, "failures": 3, "asked": 48}
+    path.parent.mkdir(parents=True)
+    answers.write(answers.Evaluated(table("answers", []), facts), path)
+    lines, failed = ledger.report(plan, tmp_path)
+    place = lines.index(f"failed: evaluation of {target}: 3 of 48 questions")
+    assert (lines[place + 1], failed) == (f"  again: snakemake --cores 1 --force {path}", 1)
