@@ -302,6 +302,21 @@ def test_cached_tokens_from_timings_when_usage_does_not_say():
     assert parse(exchange(delta("stop", content="a"), last)).cached_tokens == 44
 
 
+@pytest.mark.parametrize("timings", [[1], "fast", None, {"prompt_ms": "fast"}, {"cache_n": 10**30}])
+def test_timings_that_are_not_llama_cpps_are_none(timings):
+    parsed = parse(exchange(delta(content="a"), delta("stop", content="b"), event(choices=[], timings=timings)))
+    assert (parsed.status, parsed.timings, parsed.cached_tokens) == ("ok", None, None)
+
+
+@pytest.mark.parametrize("tokens", [2**31, 2**62, 10**30])
+def test_a_usage_that_is_no_number_of_tokens_fails_the_request_and_nothing_else(tokens):
+    told = event(choices=[], usage={"prompt_tokens": 3, "completion_tokens": tokens})
+    requests, chunks = to_tables([exchange(delta("stop", content="a"), told)], None)
+    assert requests["status"].to_pylist() == ["in_band_error"]
+    assert str(tokens) in requests["error"][0].as_py()
+    assert chunks["tokens"].to_pylist() == [1]
+
+
 def test_credit_by_hand():
     assert credit(7, 3).tolist() == [2, 2, 3]  # ⌊7/3⌋=2, ⌊14/3⌋−2=2, 7−4=3
     assert credit(3, 3).tolist() == [1, 1, 1]

@@ -389,3 +389,16 @@ def test_written_tables_read_back_the_same_and_wrong_ones_are_refused(tmp_path) 
     (tmp_path / "settings.parquet").write_bytes(b"cut")
     with pytest.raises(tables.TableError, match="is not a readable table"):
         tables.read(tmp_path / "settings.parquet")
+
+
+@pytest.mark.parametrize(("mode", "later_s"), [("open", 3.0), ("trace", 3.0), ("closed", 0.0)])
+def test_ttft_counts_from_when_a_request_was_due_where_the_schedule_decides(mode: str, later_s: float) -> None:
+    good = next(iter(synthetic.records_of(MAIN[:1], synthetic.plan_of(MAIN[:1]))))
+    names = good.requests.schema.names
+    due = pa.compute.subtract(good.requests["sent_ns"], 3 * 10**9)
+    late = good.requests.set_column(names.index("scheduled_ns"), good.requests.schema.field("scheduled_ns"), due)
+    record = replace(good, requests=late, meta={**(good.meta or {}), "mode": mode})
+    row, before = tables.ttft([record]).to_pylist()[0], tables.ttft([good]).to_pylist()[0]
+    assert row["ttft_s"] == pytest.approx([seconds + later_s for seconds in before["ttft_s"]])
+    p95_s = row["ttft_s"][-(-95 * len(row["ttft_s"]) // 100) - 1]
+    assert p95_s == pytest.approx(tables.measurements([record], Line())["ttft_p95_s"][0].as_py())

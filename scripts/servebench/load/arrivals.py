@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import log
+from math import inf, log
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -33,7 +33,7 @@ class Pause:
         except ValueError:
             parameters = ()
         ordered = kind != "uniform" or list(parameters) == sorted(parameters)
-        if wanted != len(parameters) or min(parameters) < 0 or not ordered:
+        if wanted != len(parameters) or not all(0 <= value < inf for value in parameters) or not ordered:
             forms = "seconds, exp:MEAN, uniform:LOW,HIGH or lognormal:MEAN,SIGMA"
             raise ValueError(f"workload.think: {text!r} is none of {forms}")
         if kind == "lognormal" and parameters[0] == 0:
@@ -91,8 +91,12 @@ def read_trace(path: str) -> list[Entry]:
     `max_tokens` may be absent (the workload's then). Prompts are sent as they are: what a trace repeats, a cache may
     know. ValueError names file, line and fault.
     """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: cannot be read: {error}; name a JSONL file in UTF-8") from None
     entries = []
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8").split("\n"), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             try:
                 entries.append(_entry(number, json.loads(line)))

@@ -101,7 +101,7 @@ def load(
         line = Line(ttft_p95_s=line_ttft, user_tok_s=line_speed)
         seed = randbits(32) if seed is None else seed
         status = run_load(target, workload, users, out, processes=processes, seed=seed, line=line)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         raise Fault(str(error)) from None
     raise typer.Exit(status)
 

@@ -14,7 +14,7 @@ Decisions, where the field disagrees:
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -31,6 +31,8 @@ BROKEN_FINISHES = ("abort", "error")
 _BLANK = (b"\n", b"\r\n", b"\r")
 
 Ints = npt.NDArray[np.int64]
+# What a server says it counted: more than the records can hold is no number of tokens.
+Count = Annotated[int, msgspec.Meta(le=2**31 - 1)]
 
 
 class _Delta(msgspec.Struct, gc=False):
@@ -47,12 +49,12 @@ class _Choice(msgspec.Struct, gc=False):
 
 
 class _PromptDetails(msgspec.Struct, gc=False):
-    cached_tokens: int | None = None
+    cached_tokens: Count | None = None
 
 
 class _Usage(msgspec.Struct, gc=False):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    prompt_tokens: Count | None = None
+    completion_tokens: Count | None = None
     prompt_tokens_details: _PromptDetails | None = None
 
 
@@ -65,7 +67,8 @@ class _Event(msgspec.Struct, gc=False):
 
 
 class _Timings(msgspec.Struct):
-    cache_n: int | None = None
+    cache_n: Count | None = None
+    prompt_ms: float | None = None
 
 
 _event = msgspec.json.Decoder(_Event)
@@ -118,7 +121,7 @@ class _Reply:
                     self.finish_reason = choice.finish_reason
         if event.usage is not None:
             self.usage = event.usage
-        if event.timings:
+        if event.timings and _is_llama(event.timings):
             self.timings = bytes(event.timings)
 
     def _take_delta(self, delta: _Delta, end: int) -> None:
@@ -226,6 +229,14 @@ def _decode(data: bytes) -> _Event | None:
             return _event.decode(data.decode(errors="replace"))
         except msgspec.DecodeError:
             return None
+
+
+def _is_llama(timings: msgspec.Raw) -> bool:
+    """Another server may call something else `timings`: that is nothing we know how to read."""
+    try:
+        return msgspec.json.decode(timings, type=_Timings | None) is not None
+    except msgspec.DecodeError:
+        return False
 
 
 def _status(exchange: Exchange, reply: _Reply, body: bytes, failed: bool) -> tuple[str, str | None]:

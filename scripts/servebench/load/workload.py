@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from math import inf
 from typing import Any, get_args, get_type_hints
+from urllib.parse import urlsplit
 
 MODES = ("closed", "count", "open", "conversation", "trace", "shared-prefix")
 ARRIVALS = ("poisson", "constant")
@@ -26,6 +28,12 @@ class Target:
     def __post_init__(self) -> None:
         if not self.url.startswith(("http://", "https://")):
             raise ValueError(f"target.url: {self.url!r} does not start with http:// or https://")
+        try:
+            there = urlsplit(self.url).hostname and urlsplit(self.url).port != 0
+        except ValueError:  # a port that is no number, a bracket that stays open
+            there = False
+        if not there:
+            raise ValueError(f"target.url: {self.url!r} has no host and port to connect to; like http://127.0.0.1:8000")
         if not self.model:
             raise ValueError("target.model: empty; name the model as the server calls it")
 
@@ -89,10 +97,10 @@ class Workload:
         for key in ("idle_timeout_s", "min_targets", "requests", "rate", "turns", "shared_prefix_tokens"):
             if getattr(self, key) is not None:
                 _positive(key, getattr(self, key))
-        if self.warmup_s < 0:
-            raise ValueError(f"workload.warmup_s: {self.warmup_s} is negative")
-        if self.spread_s is not None and self.spread_s < 0:
-            raise ValueError(f"workload.spread_s: {self.spread_s} is negative")
+        for key in ("temperature", "top_p", "warmup_s", "spread_s"):
+            value = getattr(self, key)
+            if value is not None and not 0 <= value < inf:
+                raise ValueError(f"workload.{key}: {value} is negative or no finite number")
         for mode, key in _NEEDS.items():
             if self.mode == mode and getattr(self, key) is None:
                 raise ValueError(f"workload.{key}: mode {mode!r} needs it")
@@ -127,5 +135,5 @@ _NEEDS = {
 
 
 def _positive(key: str, value: float) -> None:
-    if value <= 0:
-        raise ValueError(f"workload.{key}: {value} is not positive")
+    if not 0 < value < inf:
+        raise ValueError(f"workload.{key}: {value} is not positive and finite")

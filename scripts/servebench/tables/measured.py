@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from servebench.figures import Line, measurement_figures
+from servebench.figures import SCHEDULED_MODES, Line, measurement_figures
 from servebench.store import Discarded, Record
 from servebench.tables.files import table
 from servebench.tables.schemas import FIGURES, SCHEMAS
@@ -264,7 +264,8 @@ def _slow(record: Record, limits: tuple[int, int] | None) -> npt.NDArray[np.int6
 
 
 def ttft(records: Sequence[Record]) -> pa.Table:
-    """Every target request's TTFT per measurement, ascending, for its distribution."""
+    """Every target request's TTFT per measurement, ascending, for its distribution; from when it was due in an open
+    loop and a trace, as in the figures."""
     return table("ttft", (_ttft_row(record) for record in sorted(records, key=order) if record.status == "ok"))
 
 
@@ -274,7 +275,8 @@ def _ttft_row(record: Record) -> Row:
         pc.and_(pc.equal(requests["phase"], "window"), pc.not_equal(requests["status"], "cancelled"))
     )
     good = targets.filter(pc.equal(targets["status"], "ok"))
-    seconds = (good["first_token_ns"].to_numpy() - good["sent_ns"].to_numpy()) / 1e9
+    since = "scheduled_ns" if (record.meta or {})["mode"] in SCHEDULED_MODES else "sent_ns"
+    seconds = (good["first_token_ns"].to_numpy() - good[since].to_numpy()) / 1e9
     return place_of(record) | {"ttft_s": sorted(seconds.tolist()), "failures": len(targets) - len(good)}
 
 
