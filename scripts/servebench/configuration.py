@@ -169,8 +169,10 @@ def read(files: Sequence[str | Path]) -> Plan:
             content = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
         except OSError as error:
             raise ConfigError(f"{file}: cannot be read: {error.strerror}; name a file under config/") from error
-        except yaml.YAMLError as error:
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise ConfigError(f"{file}: is not valid YAML: {error}") from error
+        if not isinstance(content, Mapping | None):
+            raise ConfigError(f"{file}: {content!r:.60} is no mapping of keys to values; see config/README.md")
         _merge(merged, content or {})
     return load(merged, files)
 

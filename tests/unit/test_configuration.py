@@ -303,3 +303,11 @@ def schema_keys(node, path=()):
 def test_every_key_is_documented():
     schema = yaml.safe_load((configuration.ROOT / "config" / "schema.yaml").read_text(encoding="utf-8"))
     assert sorted(schema_keys(schema)) == sorted(documented_keys())
+
+
+@pytest.mark.parametrize("content", [b"- 1", b"text", b"5", b"\xff", b"a: ["])
+def test_a_file_that_is_no_configuration(tmp_path, content):
+    path = tmp_path / "mine.yaml"
+    path.write_bytes(content)
+    with pytest.raises(configuration.ConfigError, match=f"^{path}: .*(is no mapping|is not valid YAML)"):
+        configuration.read([path])

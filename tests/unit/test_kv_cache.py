@@ -121,3 +121,17 @@ def test_latent_attention_and_layers_without_a_cache() -> None:
     assert kv_cache.from_config({**latent, "kv_lora_rank": 512, "qk_rope_head_dim": 64}).bytes(1) == 3 * 576 * 2
     hybrid = {**LLAMA3_8B, "layer_types": ["linear_attention"] * 24 + ["full_attention"] * 8}
     assert kv_cache.from_config(hybrid).bytes(4096, 32) == 4 * 2**30
+
+
+@pytest.mark.parametrize("content", [b"x", b"{}", b"[1]", b"\xff", b"GGUF\x03\0\0\0" + b"\xff" * 16, b"GGUF"])
+def test_a_file_that_is_no_model_is_said_to_be_none(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(content)
+    with pytest.raises(InfrastructureError, match=r"model\.gguf: is no whole (GGUF|config\.json) of a model"):
+        kv_cache.report(str(path), tokens=1)
+
+
+@pytest.mark.parametrize("asked", [{"gib": "much"}, {"gib": "-1"}, {"gib": "1/0"}, {"tokens": 0}, {"tokens": -5}])
+def test_amounts_that_are_none(tmp_path: Path, asked: dict[str, object]) -> None:
+    with pytest.raises(InfrastructureError, match=r"is not a number of GiB|are not positive integers"):
+        kv_cache.report(config(tmp_path, LLAMA3_8B), **asked)  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -167,11 +168,15 @@ def of(model: str) -> Cache:
         raise InfrastructureError(f"{model}: no such file; give a GGUF, a config.json or hf://owner/repository")
     with path.open("rb") as file:
         is_gguf = file.read(4) == b"GGUF"
-    if is_gguf:
-        from servebench.models.facts import metadata
+    from servebench.models.facts import metadata
 
-        return from_gguf(metadata(path))
-    return from_config(json.loads(path.read_text(encoding="utf-8")))
+    try:
+        return from_gguf(metadata(path)) if is_gguf else from_config(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        what = "GGUF" if is_gguf else "config.json"
+        raise InfrastructureError(
+            f"{path}: is no whole {what} of a model ({type(error).__name__}: {error}); name another, or fetch it again"
+        ) from error
 
 
 def _config_of_repository(model: str) -> Path:
@@ -217,6 +222,10 @@ def report(
     }
     if (tokens is None) == (gib is None):
         raise InfrastructureError("give either tokens (and streams) or gib")
+    if (tokens is not None and tokens < 1) or streams < 1:
+        raise InfrastructureError(f"tokens: {tokens}, streams: {streams}: are not positive integers")
+    if gib is not None and not re.fullmatch(r"\d+(\.\d+)?", gib):
+        raise InfrastructureError(f"gib: {gib!r} is not a number of GiB; give one as 18.64")
     if tokens is not None:
         size_bytes = cache.bytes(tokens, streams, key_type, value_type)
         return {**answer, "tokens": tokens, "streams": streams, "bytes": size_bytes, "gib": size_bytes / GIB}
