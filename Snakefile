@@ -48,3 +48,6 @@ rule all:
         f"{RESULTS}/report/index.html",
         charts_files(),
         published_files(),
+        # Asked for by name: Snakemake does not make an intermediate file again just because it is gone (discarded).
+        measurement_files(),
+        evaluation_files(),

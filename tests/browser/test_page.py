@@ -38,7 +38,7 @@ def written(request, tmp_path_factory) -> tuple[Path, dict[str, Any]]:
     return path, made
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # Playwright holds an event loop: later modules must be free to run their own
 def browser() -> Iterator[Any]:
     with playwright.sync_playwright() as running:
         opened = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
