@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: all test lint report setup setup-dev lock clean
+.PHONY: all test lint report setup setup-dev lock clean cluster-test
 
 all: setup
 	$(BIN)/snakemake --cores 1 all
@@ -52,3 +52,8 @@ lock:
 
 clean:
 	rm -rf $(VENV) build *.egg-info scripts/*.egg-info
+
+# The tests on a real SLURM, started and stopped around them (Debian, as root).
+cluster-test: setup-dev
+	tests/slurm/up.sh
+	$(BIN)/python -m pytest tests/cluster; status=$$?; tests/slurm/down.sh; exit $$status
