@@ -335,3 +335,27 @@ def test_httpx_goes_over_it():
     assert server.received[0].body == {"a": 1}
     assert b"POST /v1/x?y=1 HTTP/1.1" in server.received[0].head
     assert {one.connection for one in server.received} == {0}
+
+
+@pytest.mark.parametrize("ticks", range(8))
+def test_a_cancel_that_comes_as_the_connection_does_is_not_lost(ticks):
+    async def cancelled() -> bool:
+        loop, gate = asyncio.get_running_loop(), asyncio.Event()
+
+        async def create_connection(*_: object, **__: object) -> tuple[None, None]:
+            await gate.wait()
+            return None, None
+
+        loop.create_connection = create_connection  # type: ignore[method-assign]
+        connecting = asyncio.create_task(Origin("localhost", 1, None, "127.0.0.1").connect(5))
+        await asyncio.sleep(0.01)
+        gate.set()
+        for _ in range(ticks):
+            await asyncio.sleep(0)
+        if connecting.done():
+            return True
+        connecting.cancel()
+        await asyncio.wait([connecting])
+        return connecting.cancelled()
+
+    assert asyncio.run(cancelled())

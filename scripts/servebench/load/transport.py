@@ -217,7 +217,9 @@ class Origin:
             server_hostname=self.host if self.tls else None,
         )
         try:
-            transport, connection = await asyncio.wait_for(connecting, timeout_s)
+            # Not wait_for: before Python 3.12 it loses a cancellation that comes as the connection does.
+            async with asyncio.timeout(timeout_s):
+                transport, connection = await connecting
         except TimeoutError:
             raise TimeoutError(f"no connection to {self.host}:{self.port} within {timeout_s:g} s") from None
         if self.address is None:

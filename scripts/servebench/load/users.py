@@ -104,6 +104,7 @@ class Crew:
     channel: Callable[[], Channel]
     seed: int
     channels: dict[int, Channel] = field(default_factory=dict)
+    stopped: bool = False  # nobody sends any more, whatever became of a cancellation
 
     async def warm(self, users: list[int]) -> tuple[int, str | None]:
         """Open a connection for each user, a few at a time; how many opened, and why the first other did not."""
@@ -132,7 +133,7 @@ class Crew:
         ready = [self.requests.next()]
         await sleep_until(start_ns)
         scheduled_ns = start_ns
-        while tickets is None or tickets.take():
+        while not self.stopped and (tickets is None or tickets.take()):
             request = ready.pop()
             loop.call_soon(lambda: ready.append(self.requests.next()))
             exchange = await self.carry(user, request, scheduled_ns)
@@ -143,10 +144,15 @@ class Crew:
         random = Random(f"{self.seed} pause {user}")
         await sleep_until(start_ns)
         scheduled_ns = start_ns
-        while True:
+        while not self.stopped:
             conversation = self.requests.conversation()
             talking = True
-            while talking and conversation.turn < turns and (request := conversation.request()) is not None:
+            while (
+                talking
+                and not self.stopped
+                and conversation.turn < turns
+                and (request := conversation.request()) is not None
+            ):
                 exchange = await self.carry(user, request, scheduled_ns)
                 talking = conversation.heard(exchange)
                 scheduled_ns = await self._rest(exchange, pause, random)

@@ -92,6 +92,7 @@ class Worker:
             self.window = tuple(command["window"])
         cpu_s, wall_s = time.process_time() - cpu_s, (time.monotonic_ns() - began_ns) / 1e9
         ticks.cancel()
+        crew.stopped = True
         load.cancel()
         await asyncio.gather(load, ticks, return_exceptions=True)
         for channel in crew.channels.values():
