@@ -35,6 +35,10 @@ ConfigFiles = Annotated[
 ]
 ModelsJson = Annotated[str, typer.Option("--models", help="All models of the plan as JSON.")]
 RuntimeJson = Annotated[str, typer.Option("--runtime", help="plan.Runtime as JSON.")]
+SliceJson = Annotated[str, typer.Option("--slice", help="What decides the job's results, as canonical JSON.")]
+Results = Annotated[Path, typer.Option(help="results/<experiment>")]
+EngineLog = Annotated[Path, typer.Option("--engine-log", help="The engine's own output.")]
+RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Try again what has failed.")]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -105,36 +109,24 @@ def engine_environment(
 
 @app.command(hidden=True)
 def session(
-    slice_: Annotated[str, typer.Option("--slice", help="The session's slice (canonical JSON).")],
+    slice_: SliceJson,
     round_: Annotated[int, typer.Option("--round")],
     rank: Annotated[int, typer.Option()],
     models: ModelsJson,
     runtime: RuntimeJson,
-    results: Annotated[Path, typer.Option(help="results/<experiment>")],
-    engine_log: Annotated[Path, typer.Option("--engine-log", help="The engine's own output.")],
+    results: Results,
+    engine_log: EngineLog,
     log: LogFile = None,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Measure failed ones again.")] = False,
+    retry_failed: RetryFailed = False,
 ) -> None:
     """Measure one (run, setting, round): start the engine, every number of users, stop. Called by the workflow."""
-    import msgspec
-
     from servebench import plan
     from servebench import session as sessions
 
     _start(log)
-    known = msgspec.json.decode(models, type=dict[str, plan.Model])
+    context = _context(slice_, models, runtime, results, engine_log, retry_failed)
     with _ending_with_parent():
-        sessions.run(
-            plan.session_from_slice(slice_, round_, rank, known),
-            sessions.Context(
-                slice=slice_,
-                models=known,
-                results=results,
-                runtime=msgspec.json.decode(runtime, type=plan.Runtime),
-                engine_log=engine_log,
-                retry_failed=retry_failed,
-            ),
-        )
+        sessions.run(plan.session_from_slice(slice_, round_, rank, context.models), context)
 
 
 @app.command()
@@ -175,32 +167,20 @@ def questions(
 
 @app.command(hidden=True)
 def evaluate(
-    slice_: Annotated[str, typer.Option("--slice", help="The target's slice (canonical JSON).")],
+    slice_: SliceJson,
     models: ModelsJson,
     runtime: RuntimeJson,
-    results: Annotated[Path, typer.Option(help="results/<experiment>")],
-    engine_log: Annotated[Path, typer.Option("--engine-log", help="The engine's own output.")],
+    results: Results,
+    engine_log: EngineLog,
     log: LogFile = None,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Ask again what got no reply.")] = False,
+    retry_failed: RetryFailed = False,
 ) -> None:
     """Ask one target all questions it has not answered yet. Called by the workflow."""
-    import msgspec
-
     from servebench import evaluate as evaluations
-    from servebench import plan
 
     _start(log)
     with _ending_with_parent():
-        evaluations.run(
-            evaluations.Context(
-                slice=slice_,
-                models=msgspec.json.decode(models, type=dict[str, plan.Model]),
-                results=results,
-                runtime=msgspec.json.decode(runtime, type=plan.Runtime),
-                engine_log=engine_log,
-                retry_failed=retry_failed,
-            )
-        )
+        evaluations.run(_context(slice_, models, runtime, results, engine_log, retry_failed))
 
 
 @app.command("plan")
@@ -228,7 +208,7 @@ def show_kv_cache(
 
     found = kv_cache.report(model, tokens=tokens, streams=streams, gib=gib, key_type=key_type, value_type=value_type)
     for name, value in found.items():
-        if value or value == 0:
+        if value not in (None, []):
             print(f"{name}: {', '.join(value) if isinstance(value, list) else value}")
 
 
@@ -284,7 +264,7 @@ def discard(
 
 
 @app.command("tables", hidden=True)
-def make_tables(results: Annotated[Path, typer.Option()], log: LogFile = None) -> None:
+def make_tables(results: Results, log: LogFile = None) -> None:
     """Raw records to tables and published JSON. Called by the workflow."""
     from servebench import tabulate
 
@@ -295,7 +275,7 @@ def make_tables(results: Annotated[Path, typer.Option()], log: LogFile = None) -
 @app.command("charts", hidden=True)
 def make_charts(
     style: Annotated[str, typer.Option(help="The configuration's charts section as JSON.")],
-    results: Annotated[Path, typer.Option()],
+    results: Results,
     log: LogFile = None,
 ) -> None:
     """Draw every chart as HTML, SVG and PNG. Called by the workflow."""
@@ -308,7 +288,7 @@ def make_charts(
 @app.command("report", hidden=True)
 def make_report(
     style: Annotated[str, typer.Option(help="The configuration's charts section as JSON.")],
-    results: Annotated[Path, typer.Option()],
+    results: Results,
     log: LogFile = None,
 ) -> None:
     """Build the page. Called by the workflow."""
@@ -325,6 +305,21 @@ def _one_each(argv: Sequence[str]) -> list[str]:
         follows = place > 1 and spread[-2] == "--configfile" and Path(word).suffix in (".yaml", ".yml", ".json")
         spread += ["--configfile", word] if follows else [word]
     return spread
+
+
+def _context(slice_: str, models: str, runtime: str, results: Path, engine_log: Path, retry_failed: bool) -> Any:
+    import msgspec
+
+    from servebench import job, plan
+
+    return job.Context(
+        slice=slice_,
+        models=msgspec.json.decode(models, type=dict[str, plan.Model]),
+        results=results,
+        runtime=msgspec.json.decode(runtime, type=plan.Runtime),
+        engine_log=engine_log,
+        retry_failed=retry_failed,
+    )
 
 
 def _plan(configfile: list[Path] | None) -> Any:

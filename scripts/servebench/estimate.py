@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 from servebench.load.arrivals import read_trace
-from servebench.plan import Evaluations, Model, Plan, Setting
+from servebench.plan import Evaluations, Model, Plan, Session, Setting
 
 GIB = 2**30
 
@@ -85,22 +85,28 @@ def users_path(results: Path, setting: Setting, round_: int, users: int) -> Path
     return results / "measurements" / setting.run / setting.name / f"round{round_}" / f"users{users:03d}.parquet"
 
 
+def missing(plan: Plan, results: Path) -> list[tuple[Session, list[int]]]:
+    """Every session with the numbers of users that are not measured yet."""
+    return [
+        (
+            session,
+            [u for u in session.setting.users if not users_path(results, session.setting, session.round, u).exists()],
+        )
+        for session in plan.sessions()
+    ]
+
+
 def done(plan: Plan, results: Path) -> int:
     """How many measurements are there."""
-    return sum(
-        users_path(results, session.setting, session.round, users).exists()
-        for session in plan.sessions()
-        for users in session.setting.users
-    )
+    return plan.measurements - sum(len(users) for _, users in missing(plan, results))
 
 
 def remaining_s(plan: Plan, results: Path) -> float:
     """Expected seconds until the last measurement and the last evaluation is there."""
     total = 0.0
-    for session in plan.sessions():
+    for session, left in missing(plan, results):
         setting = session.setting
-        missing = [u for u in setting.users if not users_path(results, setting, session.round, u).exists()]
-        total += sum(measurement_s(setting, users) for users in missing) + (start_s(setting) if missing else 0)
+        total += sum(measurement_s(setting, users) for users in left) + (start_s(setting) if left else 0)
     asked = plan.evaluations
     for target in asked.targets.values() if asked else ():
         if asked and not target_path(results, target.name).exists():
@@ -118,14 +124,14 @@ def minutes(seconds: float) -> str:
 
 def announcement(plan: Plan, results: str | Path) -> str:
     """What is about to be measured and how long it takes, one paragraph for the console."""
-    missing = plan.measurements - done(plan, Path(results))
+    left = plan.measurements - done(plan, Path(results))
     head = (
         f"servebench: experiment {plan.experiment}: {len(plan.settings)} settings, {plan.measurements} measurements"
         f" in {plan.rounds} round{'s' if plan.rounds > 1 else ''}"
     )
     if asked := plan.evaluations:
         head += f", {asked.answers} questions to each of {len(asked.targets)} targets"
-    if not missing and remaining_s(plan, Path(results)) == 0:
+    if not left and remaining_s(plan, Path(results)) == 0:
         return f"{head}, all of them there"
-    left = minutes(remaining_s(plan, Path(results)))
-    return f"{head}, {missing} to measure: {left}, beside downloads (once) and charts"
+    time_left = minutes(remaining_s(plan, Path(results)))
+    return f"{head}, {left} to measure: {time_left}, beside downloads (once) and charts"

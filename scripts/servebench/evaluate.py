@@ -16,7 +16,6 @@ import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,9 +26,9 @@ import msgspec
 import servebench
 from servebench import engines, estimate, plan, watch
 from servebench.engines.prompt_tokens import rendered
+from servebench.job import Context
 from servebench.load import prompts
 from servebench.load.workload import Workload
-from servebench.session import manifest_of, weights
 from servebench.tasks import PROMPTS, TASKS
 from servebench.tasks.answers import AnswerFile, Evaluated, write
 from servebench.tasks.asking import Asked, Endpoint, ask_all, complete
@@ -40,18 +39,6 @@ from servebench.tasks.task import Question, Reply
 ALONE, LOADED = "alone", "loaded"
 SAY_EVERY_S = 15.0
 log = logging.getLogger("servebench")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Context:
-    """Where an evaluation works and how; nothing of it decides what is answered."""
-
-    slice: str
-    models: dict[str, plan.Model]  # as configured, with their sources
-    results: Path  # results/<experiment>
-    runtime: plan.Runtime
-    engine_log: Path
-    retry_failed: bool
 
 
 def questions_path(results: Path, task: str) -> Path:
@@ -143,18 +130,11 @@ class _Evaluation:
     def ask(self) -> str | None:
         """Ask what is missing; the reason when the engine did not live through it."""
         context, setting = self.context, self.setting
-        model_path, model = weights(setting, context.results, context.models, context.runtime)
-        environment = manifest_of(context.results, "engines", setting.engine.environment)
+        model_path, model = context.weights(setting)
         self.progress = _Progress(setting.name, self.pending())
         log.info("evaluations %s: starting %s", setting.name, setting.engine.kind)
         try:
-            with engines.launched(
-                self.session,
-                model_path=model_path,
-                environment=environment,
-                runtime=context.runtime,
-                log_path=context.engine_log,
-            ) as server:
+            with context.launched(self.session, model_path) as server:
                 self._keep_session(_facts(server, setting, model) | {"prompt_tokens": self._prompt_tokens(server)})
                 asyncio.run(self._ask(server))
                 if not server.alive():

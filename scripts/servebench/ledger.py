@@ -69,19 +69,19 @@ def discard(
 
 def _by_setting(plan: Plan, folder: Path) -> Iterator[str]:
     """A line for each setting of which something is left, and one that names the others."""
+    left: dict[str, list[int]] = {}  # of each session, how many measurements
+    for session, users in estimate.missing(plan, folder):
+        left.setdefault(session.setting.name, []).append(len(users))
     complete = []
-    for setting in plan.settings.values():
-        rounds = [
-            [estimate.users_path(folder, setting, round_, users).exists() for users in setting.users]
-            for round_ in range(1, plan.rounds + 1)
-        ]
-        done, whole = sum(map(all, rounds)), sum(map(sum, rounds))
-        if done == plan.rounds:
-            complete.append(f"{setting.run} {setting.name}")
+    for name, counts in left.items():
+        setting = plan.settings[name]
+        if not any(counts):
+            complete.append(f"{setting.run} {name}")
             continue
+        whole = plan.rounds * len(setting.users)
         yield (
-            f"left: {setting.run} {setting.name}: {done} of {plan.rounds} sessions,"
-            f" {whole} of {plan.rounds * len(setting.users)} measurements are there"
+            f"left: {setting.run} {name}: {counts.count(0)} of {plan.rounds} sessions,"
+            f" {whole - sum(counts)} of {whole} measurements are there"
         )
     if complete:
         yield f"complete: {', '.join(complete)}"

@@ -6,23 +6,21 @@ measured until then is in the store.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 import servebench
-from servebench import cache, engines, estimate, figures, models, plan, store, watch
+from servebench import cache, engines, estimate, figures, plan, store, watch
 from servebench.engines import cpus, llama_log
+from servebench.job import Context
 from servebench.load import PROTOCOL, calibrate
 from servebench.load.measurement import Measurement
 from servebench.load.records import CHUNKS_SCHEMA, REQUESTS_SCHEMA
@@ -33,18 +31,6 @@ from servebench.progress import Publisher
 
 ATTEMPTS = 3
 log = logging.getLogger("servebench")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Context:
-    """Where a session works and how; nothing of it decides what is measured."""
-
-    slice: str
-    models: dict[str, plan.Model]  # as configured, with their sources
-    results: Path  # results/<experiment>
-    runtime: plan.Runtime
-    engine_log: Path
-    retry_failed: bool
 
 
 def run(session: plan.Session, context: Context) -> None:
@@ -67,34 +53,6 @@ def run(session: plan.Session, context: Context) -> None:
             _Measuring(session, context, kept, published).run(missing)
 
 
-def weights(
-    setting: plan.Setting, results: Path, known: Mapping[str, plan.Model], runtime: plan.Runtime
-) -> tuple[Path | None, dict[str, Any] | None]:
-    """(the setting's model file, its manifest), fetched again where the cache has lost it; a server that is reached
-    by its address, or only simulated, has neither."""
-    if setting.engine.kind in ("url", "simulator"):
-        return None, None
-    manifest = manifest_of(results, "models", setting.model.key)
-    assert manifest
-    path = models.ensure(
-        manifest,
-        known[setting.model.key],
-        known,
-        cache_root=cache.root(runtime.cache),
-        mirror=runtime.mirror,
-        node_local=models.scratch.root(runtime.scratch),
-        progress=log.info,
-    )
-    return path, manifest
-
-
-def manifest_of(results: Path, kind: str, key: str | None) -> dict[str, Any] | None:
-    """What a rule wrote of one of the `models` or `engines`; None without a key."""
-    if key is None:
-        return None
-    return dict(json.loads((results / kind / f"{key}.json").read_text(encoding="utf-8")))
-
-
 class _Measuring:
     """The part of a session that needs the engine."""
 
@@ -111,21 +69,14 @@ class _Measuring:
 
     def run(self, missing: list[int]) -> None:
         """Measure the missing numbers of users in ascending order."""
-        self.calibration = self._calibrated(max(missing))
         context = self.context
-        model_path, self.model = weights(self.setting, context.results, context.models, context.runtime)
-        environment = manifest_of(context.results, "engines", self.setting.engine.environment)
+        self.calibration = self._calibrated(max(missing))
+        model_path, self.model = context.weights(self.setting)
         load_cpus = cpus.allot(self.setting.cpus).get("load")
         self.launched_at = _now()
         log.info("%s: starting %s", self._name(), self.setting.engine.kind)
         try:
-            with engines.launched(
-                self.session,
-                model_path=model_path,
-                environment=environment,
-                runtime=self.context.runtime,
-                log_path=self.context.engine_log,
-            ) as server:
+            with context.launched(self.session, model_path) as server:
                 log.info("%s: up on %s (%s)", self._name(), engines.devices.node(), ", ".join(server.devices))
                 if load_cpus and hasattr(os, "sched_setaffinity"):
                     os.sched_setaffinity(0, load_cpus)  # the load processes inherit it; the server has its own

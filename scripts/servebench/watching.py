@@ -43,19 +43,15 @@ class Snapshot:
 
 def snapshot(plan: Plan, results: Path) -> Snapshot:
     """What is there under results/<experiment>, and what runs."""
-    there = [
-        all(estimate.users_path(results, session.setting, session.round, users).exists() for users in users_of)
-        for session in plan.sessions()
-        for users_of in [session.setting.users]
-    ]
+    left = [users for _, users in estimate.missing(plan, results)]
     running = list(progress.running(results))
     spent_s = sum(said["elapsed_s"] for said in running if said["phase"] in LOADING)
     return Snapshot(
         experiment=plan.experiment,
-        measured=estimate.done(plan, results),
+        measured=plan.measurements - sum(map(len, left)),
         measurements=plan.measurements,
-        sessions_done=sum(there),
-        sessions=len(there),
+        sessions_done=left.count([]),
+        sessions=len(left),
         left_s=max(0.0, estimate.remaining_s(plan, results) - spent_s),
         running=running,
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from servebench import cache, configuration, estimate, evaluate, models, plan
+from servebench import cache, configuration, estimate, evaluate, job, models, plan
 from servebench.tables import evaluated
 from servebench.tasks import TASKS, answers, data
 from servebench.tasks.schemas import FAILED
@@ -37,7 +37,7 @@ def run(quick: plan.Plan, target: str, results: Path, environment: dict) -> answ
         path = evaluate.questions_path(results, name)
         data.copy(TASKS[name], task.set, task.sha256, path, cache_root=cache.root())
     evaluate.run(
-        evaluate.Context(
+        job.Context(
             slice=plan.target_slice(quick, target),
             models=quick.models,
             results=results,

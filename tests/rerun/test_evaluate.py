@@ -14,7 +14,7 @@ import pytest
 import model_double
 from chat_double import ChatDouble, serving
 from model_double import BASELINE, PUBLISHED, SIGN_TESTS
-from servebench import configuration, estimate, evaluate, plan, publish_quantization, tables
+from servebench import configuration, estimate, evaluate, job, plan, publish_quantization, tables
 from servebench.faults import Fault
 from servebench.tables import evaluated
 from servebench.tasks import TASKS, answers, data
@@ -54,7 +54,7 @@ class Experiment:
         for name, task in loaded.evaluations.tasks.items():
             path = evaluate.questions_path(self.results, name)
             data.copy(TASKS[name], task.set, task.sha256, path, cache_root=self.results / "cache")
-        return evaluate.Context(
+        return job.Context(
             slice=plan.target_slice(loaded, target),
             models=loaded.models,
             results=self.results,
@@ -310,7 +310,7 @@ def test_a_server_that_is_not_there_is_a_target_with_its_reason(tmp_path, double
     experiment.config["engines"]["b"]["url"] = "http://127.0.0.1:9"
     experiment.run("A")
     context = experiment.context("B")
-    evaluate.run(evaluate.Context(**{**vars(context), "runtime": plan.Runtime(ready_timeout_s=0.1)}))
+    evaluate.run(job.Context(**{**vars(context), "runtime": plan.Runtime(ready_timeout_s=0.1)}))
     made = experiment.tables()
     a, b = made["targets"].to_pylist()
     assert (a["status"], b["status"], b["answered"], b["sessions"]) == ("ok", "failed", 0, 0)

@@ -1,0 +1,58 @@
+"""What a job with an engine is given by the workflow: a session that measures, or an evaluation that asks."""
+
+from __future__ import annotations
+
+import json
+import logging
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from servebench import cache, engines, models, plan
+
+log = logging.getLogger("servebench")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """Where a job works and how; of it only the slice decides what is measured or answered."""
+
+    slice: str
+    models: dict[str, plan.Model]  # as configured, with their sources
+    results: Path  # results/<experiment>
+    runtime: plan.Runtime
+    engine_log: Path
+    retry_failed: bool
+
+    def weights(self, setting: plan.Setting) -> tuple[Path | None, dict[str, Any] | None]:
+        """(the setting's model file, its manifest), fetched again where the cache has lost it; a server that is
+        reached by its address, or only simulated, has neither."""
+        if setting.engine.kind in ("url", "simulator"):
+            return None, None
+        manifest = self._manifest("models", setting.model.key)
+        path = models.ensure(
+            manifest,
+            self.models[setting.model.key],
+            self.models,
+            cache_root=cache.root(self.runtime.cache),
+            mirror=self.runtime.mirror,
+            node_local=models.scratch.root(self.runtime.scratch),
+            progress=log.info,
+        )
+        return path, manifest
+
+    def launched(self, session: plan.Session, model_path: Path | None) -> AbstractContextManager[engines.Server]:
+        """The session's server, while it runs; raises as `engines.launched`."""
+        environment = session.setting.engine.environment
+        return engines.launched(
+            session,
+            model_path=model_path,
+            environment=self._manifest("engines", environment) if environment else None,
+            runtime=self.runtime,
+            log_path=self.engine_log,
+        )
+
+    def _manifest(self, kind: str, key: str) -> dict[str, Any]:
+        """What a rule wrote of one of the `models` or `engines`."""
+        return dict(json.loads((self.results / kind / f"{key}.json").read_text(encoding="utf-8")))
