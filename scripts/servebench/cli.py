@@ -99,12 +99,11 @@ def engine_environment(
     import msgspec
 
     from servebench import cache, plan
-    from servebench.configuration import ROOT
     from servebench.engines import environment
 
     _start(log)
     how = msgspec.json.decode(runtime, type=plan.Runtime)
-    _write_json(out, environment.make(name, ROOT / "envs" / f"{name}.lock", cache.root(how.cache)))
+    _write_json(out, environment.make(name, servebench.ROOT / "envs" / f"{name}.lock", cache.root(how.cache)))
 
 
 @app.command(hidden=True)
@@ -263,6 +262,14 @@ def discard(
         print(line)
 
 
+@app.command()
+def columns() -> None:
+    """What a row of each table is, and what each column means (docs/tables.md)."""
+    from servebench.tables import columns as tables
+
+    print("\n".join(tables.text()))
+
+
 @app.command("tables", hidden=True)
 def make_tables(results: Results, log: LogFile = None) -> None:
     """Raw records to tables and published JSON. Called by the workflow."""
@@ -325,7 +332,7 @@ def _context(slice_: str, models: str, runtime: str, results: Path, engine_log: 
 def _plan(configfile: list[Path] | None) -> Any:
     from servebench import configuration
 
-    return configuration.read(configfile or [configuration.ROOT / "config" / "config.yaml"])
+    return configuration.read(configfile or [servebench.ROOT / "config" / "config.yaml"])
 
 
 def _start(log: Path | None) -> None:

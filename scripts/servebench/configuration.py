@@ -16,15 +16,15 @@ import jsonschema
 import msgspec
 import yaml
 
+from servebench import ROOT
+from servebench.engines import ADAPTERS
 from servebench.faults import Fault
 from servebench.figures import Line
 from servebench.plan import Engine, Evaluations, Model, Plan, Runtime, Setting
 from servebench.tasks import TASKS, sets
 
-ROOT = Path(__file__).resolve().parents[2]
 COMMON = ("args", "env", "request", "expect")  # keys of an engine that all its settings get
 PINNED = re.compile(r"^hf://.*@[0-9a-f]{40}$|^ollama://.*@sha256:[0-9a-f]{64}$")
-KINDS = ("llama-server", "ollama", "vllm", "sglang", "url", "simulator")
 # The measures that are compared (servebench.tasks.scores), and the task each belongs to.
 MEASURED_BY = {
     "jcommonsenseqa": "jcommonsenseqa",
@@ -338,8 +338,8 @@ def _setting_faults(
     for field, known in (("engine", engines), ("model", models), ("run", runs)):
         if field in setting and setting[field] not in known:
             yield origin.fault([*path, field], f"{setting[field]!r} is not defined; {field}s are: {', '.join(known)}")
-    kind = engines.get(setting["engine"], {}).get("kind")
-    if "context" not in setting and kind in ("llama-server", "ollama", "vllm"):
+    adapter = ADAPTERS.get(engines.get(setting["engine"], {}).get("kind"))
+    if "context" not in setting and adapter and adapter.loads_model:
         yield origin.fault(path, "lacks context (tokens a request may use); add it")
 
 
@@ -391,11 +391,11 @@ def _at(value: Any, path: Sequence[str | int]) -> Any:
 def _engine_faults(path: list[str | int], engine: Mapping[str, Any], origin: Origin) -> Iterator[str]:
     kind, runtime = engine["kind"], engine.get("runtime")
     needs = {"venv": "environment", "binary": "binary", "container": "image"}
-    if kind not in KINDS:
-        yield origin.fault([*path, "kind"], f"{kind!r} is not an engine; engines are: {', '.join(KINDS)}")
+    if kind not in ADAPTERS:
+        yield origin.fault([*path, "kind"], f"{kind!r} is not an engine; engines are: {', '.join(ADAPTERS)}")
     elif kind == "url" and "url" not in engine:
         yield origin.fault(path, "lacks url (the server's address); add it")
-    elif kind not in ("url", "simulator") and runtime is None:
+    elif ADAPTERS[kind].loads_model and runtime is None:
         yield origin.fault(path, f"lacks runtime; use one of {', '.join(needs)}")
     elif runtime and needs[runtime] not in engine:
         yield origin.fault(path, f"lacks {needs[runtime]}, which runtime {runtime} needs; add it")

@@ -5,18 +5,16 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+from servebench.engines import ADAPTERS
 from servebench.load.arrivals import read_trace
 from servebench.plan import Evaluations, Model, Plan, Session, Setting
+from servebench.tasks import TASKS
 
 GIB = 2**30
 
-# Seconds from launch to the first token, and to stop again, without reading the weights.
-START_S = {"simulator": 2.0, "url": 1.0, "llama-server": 10.0, "ollama": 15.0, "vllm": 90.0, "sglang": 90.0}
 WEIGHTS_GIB_PER_S = 1.0
 # Speed of one stream while nothing is known: it gives the length of a reply, and with it of queues and drains.
 USER_TOK_S = 40.0
-# Length of a reply to a task by a model that answers as it is asked to.
-REPLY_TOKENS = {"jcommonsenseqa": 8, "mgsm": 350, "proofreading": 50}
 OVERHEAD_S = 2.5  # load processes, checks, writing
 
 
@@ -41,9 +39,9 @@ def session_s(setting: Setting) -> float:
 
 def start_s(setting: Setting) -> float:
     """Expected seconds to start and stop the setting's engine."""
-    launched = setting.engine.kind not in ("simulator", "url")
-    weights_gib = (weights_bytes(setting.model) or 0) / GIB if launched else 0
-    return START_S[setting.engine.kind] + weights_gib / WEIGHTS_GIB_PER_S
+    adapter = ADAPTERS[setting.engine.kind]
+    weights_gib = (weights_bytes(setting.model) or 0) / GIB if adapter.loads_model else 0
+    return adapter.start_s + weights_gib / WEIGHTS_GIB_PER_S
 
 
 def weights_bytes(model: Model) -> int | None:
@@ -60,7 +58,7 @@ def session_minutes(setting: Setting) -> int:
 
 def evaluation_s(asked: Evaluations, target: Setting) -> float:
     """Expected seconds of a target's evaluation: start, all questions, stop."""
-    length = {name: min(task.max_tokens, REPLY_TOKENS[name]) for name, task in asked.tasks.items()}
+    length = {name: min(task.max_tokens, TASKS[name].reply_tokens) for name, task in asked.tasks.items()}
     all_tokens = asked.repeats * sum(task.questions * length[name] for name, task in asked.tasks.items())
     tokens = all_tokens / min(asked.concurrency, target.slots)
     load = asked.under_load

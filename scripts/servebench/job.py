@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,16 @@ class Context:
     engine_log: Path
     retry_failed: bool
 
+    def identified(self, setting: plan.Setting) -> Context:
+        """The same, with the slice of a model that nothing pins naming the file that the first fetch has found."""
+        if not setting.model.unverified or not engines.ADAPTERS[setting.engine.kind].loads_model:
+            return self
+        return replace(self, slice=plan.with_file(self.slice, self._manifest("models", setting.model.key)["sha256"]))
+
     def weights(self, setting: plan.Setting) -> tuple[Path | None, dict[str, Any] | None]:
         """(the setting's model file, its manifest), fetched again where the cache has lost it; a server that is
         reached by its address, or only simulated, has neither."""
-        if setting.engine.kind in ("url", "simulator"):
+        if not engines.ADAPTERS[setting.engine.kind].loads_model:
             return None, None
         manifest = self._manifest("models", setting.model.key)
         path = models.ensure(

@@ -10,15 +10,14 @@ from typing import Any
 import msgspec
 import yaml
 
-from servebench import estimate
-from servebench.configuration import ROOT
+from servebench import ROOT, estimate
+from servebench.engines import ADAPTERS
 from servebench.plan import Engine, Model, Plan, Setting, Struct
 
 GIB = 2**30
 # Raw data: each request, and each chunk with its arrival and tokens, compressed.
 BYTES_PER_TOKEN, BYTES_PER_MEASUREMENT = 8, 60_000
 VLLM_SHARE = 0.92  # of the GPU, vLLM's default
-LAUNCHED = ("llama-server", "ollama", "vllm", "sglang")
 
 
 class Download(Struct, frozen=True, kw_only=True):
@@ -54,7 +53,7 @@ def downloads(plan: Plan, results: Path, cache_root: Path) -> list[Download]:
 
 def _launched(plan: Plan) -> list[Setting]:
     targets = plan.evaluations.targets.values() if plan.evaluations else ()
-    return [setting for setting in (*plan.settings.values(), *targets) if setting.engine.kind in LAUNCHED]
+    return [setting for setting in (*plan.settings.values(), *targets) if ADAPTERS[setting.engine.kind].loads_model]
 
 
 def _fetched(plan: Plan) -> list[Model]:
@@ -97,7 +96,7 @@ def _memory(setting: Setting, results: Path) -> Memory:
         per_token = setting.model.about.kv_kib_per_token * 1024
     weights = manifest.get("size_bytes") or estimate.weights_bytes(setting.model)
     # vLLM and SGLang fill their share of the device and need room for one request; the others allot every slot.
-    shares = setting.engine.kind in ("vllm", "sglang")
+    shares = ADAPTERS[setting.engine.kind].fills_device
     streams = 1 if shares else setting.slots
     context = setting.context or 0
     return Memory(

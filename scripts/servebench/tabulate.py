@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from servebench import estimate, evaluate, publish, publish_quantization, store, tables
-from servebench.configuration import ROOT
+from servebench import ROOT, estimate, evaluate, publish, publish_quantization, store, tables
 from servebench.plan import Plan, from_json
 from servebench.tables import evaluated
 from servebench.tasks import answers

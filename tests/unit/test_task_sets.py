@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from servebench.configuration import ROOT
+from servebench import ROOT
 from servebench.faults import Fault
 from servebench.infrastructure import InfrastructureError
 from servebench.tasks import PROMPTS, TASKS, data, sets

@@ -20,7 +20,16 @@ from servebench.engines.url import Url
 from servebench.engines.vllm import Vllm
 from servebench.infrastructure import InfrastructureError
 
-__all__ = ["AskedNotGot", "InfrastructureError", "LaunchFailed", "Server", "devices", "environment", "launched"]
+__all__ = [
+    "ADAPTERS",
+    "AskedNotGot",
+    "InfrastructureError",
+    "LaunchFailed",
+    "Server",
+    "devices",
+    "environment",
+    "launched",
+]
 
 # Adding an engine: a module with an Adapter, and its line here.
 ADAPTERS: Mapping[str, type[Adapter]] = {

@@ -126,6 +126,9 @@ class Adapter(ABC):
 
     health_path = "/health"
     uses_gpu = True  # where there is one
+    loads_model = True  # from a file or folder of this machine; it then needs the setting's `context`, too
+    fills_device = False  # takes a share of the device's memory, whatever it needs, instead of allotting every slot
+    start_s = 10.0  # about: from launch to the first token and to stop again, without reading the weights
 
     def __init__(self, launch: Launch) -> None:
         self.launch = launch

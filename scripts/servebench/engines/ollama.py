@@ -30,6 +30,7 @@ class Ollama(Adapter):
     model's key. What counts is what the llama-server that Ollama starts was told, and that is read from the log.
     """
 
+    start_s = 15.0
     health_path = "/"  # up before any model is loaded
 
     def command(self, port: int) -> Command:

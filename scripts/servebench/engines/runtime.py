@@ -10,8 +10,7 @@ from typing import Any
 
 import yaml
 
-from servebench import cache, plan
-from servebench.configuration import ROOT
+from servebench import ROOT, cache, plan
 from servebench.engines import images
 from servebench.engines.base import Command, Launch
 from servebench.engines.cpus import allot

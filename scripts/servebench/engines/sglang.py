@@ -18,6 +18,9 @@ ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 class Sglang(Adapter):
     """Slots are `--max-running-requests`, the context is `--context-length`."""
 
+    fills_device = True
+    start_s = 90.0
+
     def command(self, port: int) -> Command:
         """`python -m sglang.launch_server`; the setting's own arguments come last and win."""
         if self.launch.model_path is None:

@@ -28,6 +28,8 @@ class Simulator(Adapter):
     """
 
     uses_gpu = False
+    loads_model = False
+    start_s = 2.0
 
     def command(self, port: int) -> Command:
         """The simulator in this interpreter."""

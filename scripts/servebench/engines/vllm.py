@@ -24,6 +24,9 @@ ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAG
 class Vllm(Adapter):
     """Slots are `--max-num-seqs`, the context is `--max-model-len`."""
 
+    fills_device = True
+    start_s = 90.0
+
     def command(self, port: int) -> Command:
         """`vllm serve`; the setting's own arguments come last and win."""
         if self.launch.model_path is None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import pyarrow as pa
 
 from servebench.plan import Plan
+from servebench.schema import TableError
 from servebench.store import Discarded, Record
 from servebench.tables.derived import (
     cost,
@@ -21,7 +22,7 @@ from servebench.tables.derived import (
     slow_by_micro_batch,
     unstable,
 )
-from servebench.tables.files import TableError, check, read, read_all, read_reference, table, write
+from servebench.tables.files import check, read, read_all, read_reference, table, write
 from servebench.tables.measured import (
     calibration,
     discarded,

@@ -96,9 +96,9 @@ def _marks(facts: Mapping[str, Any], same: bool | None, machine: str | None, bas
     if facts["answered"] < facts["asked"]:
         yield f"unanswered: {facts['asked'] - facts['answered']} of {facts['asked']}"
     if same is False:
-        yield "other_prompts: the server makes other token ids of the same questions than the baseline's"
+        yield "other_prompts"
     if None not in (machine, base) and machine != base:
-        yield "other_machine: than the baseline's"
+        yield "other_machine"
     for key in ("engine_version", "engine_build"):
         found = {session.get(key) for session in facts["sessions"]}
         if len(found) > 1:

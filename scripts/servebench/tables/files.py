@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,43 +10,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from servebench.faults import Fault
+from servebench import schema
+from servebench.schema import TableError
 from servebench.tables.schemas import SCHEMAS
 
 
-class TableError(Fault):
-    """A table that is not what its schema says; the message names table, column and what is wrong."""
-
-
 def table(name: str, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
-    """Rows as the table called `name`; raises TableError when a row lacks a column or has one too many."""
-    schema = SCHEMAS[name]
-    rows = list(rows)
-    for row in rows:
-        if wrong := set(row) ^ set(schema.names):
-            raise TableError(f"{name}: {sorted(wrong)[0]}: is only in the {'row' if wrong & set(row) else 'schema'}")
-    try:
-        made = pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise TableError(f"{name}: {error}") from error
-    return check(name, made)
+    """Rows as the table called `name`, as `schema.table`."""
+    return schema.table(name, SCHEMAS[name], rows)
 
 
 def check(name: str, content: pa.Table) -> pa.Table:
-    """`content` itself; raises TableError where columns, types or nulls differ from the schema, or a number is NaN."""
-    schema = SCHEMAS[name]
-    if content.schema.names != schema.names:
-        wrong = sorted(set(content.schema.names) ^ set(schema.names)) or ["the order of the columns"]
-        raise TableError(f"{name}: {wrong[0]}: differs from the schema; make the tables again")
-    for field in schema:
-        column = content[field.name]
-        if column.type != field.type:
-            raise TableError(f"{name}: {field.name}: is {column.type}, not {field.type}; make the tables again")
-        if column.null_count and not field.nullable:
-            raise TableError(f"{name}: {field.name}: {column.null_count} nulls where none may be")
-        if field.type == pa.float64() and any(v is not None and math.isnan(v) for v in column.to_pylist()):
-            raise TableError(f"{name}: {field.name}: NaN; what was not measured is null")
-    return content
+    """`content` itself, as `schema.check`."""
+    return schema.check(name, SCHEMAS[name], content)
 
 
 def write(directory: Path, tables: Mapping[str, pa.Table]) -> list[Path]:

@@ -24,6 +24,7 @@ SLOW_S, SLOW_AFTER_S = 1.0, 5.0
 BAND_WIDTH = 20
 # llama-server's own `--ubatch-size` when none is asked for.
 DEFAULT_MICRO_BATCH = 512
+_ROUND_TRIP = ("round_trip_p50_s", "round_trip_min_s", "round_trip_max_s")
 _SETTING = [n for n in SCHEMAS["queueing"].names if n in SCHEMAS["sessions"].names and n != "users"]
 
 
@@ -156,6 +157,7 @@ def _session_row(session_id: str, group: Sequence[Record]) -> Row:
             "session_id": session_id,
             "launched_at": last.get("launched_at"),
             **{name: cold.get(name) for name in ("process_s", "healthy_s", "first_token_s")},
+            **{name: (last.get("facts") or {}).get(name) for name in _ROUND_TRIP},
             "memory_gib": max(sizes, default=None),
             "memory_kind": last.get("memory_kind"),
             "env": _json(last.get("env")),
@@ -223,7 +225,8 @@ def band(micro_batch_tokens: int, shared_head_tokens: int) -> tuple[int, int]:
 
 
 def slow_requests(records: Sequence[Record], bands: Mapping[str, tuple[int, int]]) -> pa.Table:
-    """Requests with a TTFT over 1 s, of those sent more than 5 s after the load began, all rounds together.
+    """Requests with a TTFT over 1 s, of those sent more than 5 s after the load began, all rounds together; both from
+    when they were due in an open loop and a trace, as in the figures.
 
     Warm-up requests count, cancelled and failed ones do not, nor those sent after the window. In the band of the run
     and outside of it; in a run without a band, everything is outside.
@@ -255,8 +258,9 @@ def _slow(record: Record, limits: tuple[int, int] | None) -> npt.NDArray[np.int6
     """(slow, all) in the band, (slow, all) outside."""
     requests, start_ns = record.requests, (record.meta or {})["load_start_ns"]
     counted = pc.and_(pc.equal(requests["status"], "ok"), pc.not_equal(requests["phase"], "after"))
-    requests = requests.filter(pc.and_(counted, pc.greater(requests["sent_ns"], start_ns + int(SLOW_AFTER_S * 1e9))))
-    ttft_s = (requests["first_token_ns"].to_numpy() - requests["sent_ns"].to_numpy()) / 1e9
+    since = _since(record)
+    requests = requests.filter(pc.and_(counted, pc.greater(requests[since], start_ns + int(SLOW_AFTER_S * 1e9))))
+    ttft_s = (requests["first_token_ns"].to_numpy() - requests[since].to_numpy()) / 1e9
     length = pc.fill_null(requests["prompt_tokens"], -1).to_numpy()
     inside = np.zeros(len(length), bool) if limits is None else (length >= limits[0]) & (length <= limits[1])
     slow = ttft_s > SLOW_S
@@ -275,9 +279,13 @@ def _ttft_row(record: Record) -> Row:
         pc.and_(pc.equal(requests["phase"], "window"), pc.not_equal(requests["status"], "cancelled"))
     )
     good = targets.filter(pc.equal(targets["status"], "ok"))
-    since = "scheduled_ns" if (record.meta or {})["mode"] in SCHEDULED_MODES else "sent_ns"
-    seconds = (good["first_token_ns"].to_numpy() - good[since].to_numpy()) / 1e9
+    seconds = (good["first_token_ns"].to_numpy() - good[_since(record)].to_numpy()) / 1e9
     return place_of(record) | {"ttft_s": sorted(seconds.tolist()), "failures": len(targets) - len(good)}
+
+
+def _since(record: Record) -> str:
+    """The stamp from which a latency counts: when a request was due in an open loop and a trace, else when sent."""
+    return "scheduled_ns" if (record.meta or {})["mode"] in SCHEDULED_MODES else "sent_ns"
 
 
 def timeline(records: Sequence[Record]) -> pa.Table:

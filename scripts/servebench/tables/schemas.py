@@ -1,7 +1,4 @@
-"""The columns of every table, with unit and meaning: what is checked when a table is written and when it is read.
-
-Null always means "not measured" or "not known", never zero. `!` marks a column that is never null.
-"""
+"""The columns of every table, with unit and meaning: what is checked when a table is written and when it is read."""
 
 from __future__ import annotations
 
@@ -9,27 +6,8 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
+from servebench.schema import schema
 from servebench.tasks.schemas import SCHEMAS as EVALUATED
-
-_TYPES = {
-    "text": pa.string(),
-    "int": pa.int64(),
-    "real": pa.float64(),
-    "bool": pa.bool_(),
-    "texts": pa.list_(pa.string()),
-    "ints": pa.list_(pa.int64()),
-    "reals": pa.list_(pa.float64()),
-}
-
-
-def _schema(columns: str) -> pa.Schema:
-    fields = []
-    for line in filter(None, columns.splitlines()):
-        name, kind, *meaning = line.split(maxsplit=2)
-        metadata = {"meaning": meaning[0]} if meaning else None
-        fields.append(pa.field(name, _TYPES[kind.rstrip("!")], nullable=not kind.endswith("!"), metadata=metadata))
-    return pa.schema(fields)
-
 
 _PLACE = """
 run text!
@@ -48,66 +26,67 @@ quantization text
 slots int! requests the server works on at once
 context int tokens a request may use
 """
-# Figures of one measurement: name and type; `settings` holds the smaller and larger of the rounds of each.
-FIGURES: Mapping[str, str] = {
-    "output_tok_s": "real",
-    "user_tok_s": "real",
-    "ttft_p50_s": "real",
-    "ttft_p95_s": "real",
-    "ttft_p95_all_s": "real",
-    "target_requests": "int",
-    "failures": "int",
-    "reasoning_replies": "int",
-    "prompt_tokens_p50": "real",
-    "output_tokens_mean": "real",
-    "client_cpu_ratio": "real",
-    "requests_s": "real",
-    "ttft_mean_s": "real",
-    "ttft_p99_s": "real",
-    "ttft_answer_p95_s": "real",
-    "one_chunk_requests": "int",
-    "steadiness": "real",
-    "in_flight_mean": "real",
-    "goodput_requests_s": "real",
-    "cached_share": "real",
-    "prefill_p50_s": "real",
-    "queue_wait_p50_s": "real",
-    "send_delay_p99_s": "real",
-    "inter_chunk_p50_s": "real",
-    "inter_chunk_p95_s": "real",
-    "inter_chunk_p99_s": "real",
-    "tpot_p50_s": "real",
-    "tpot_p95_s": "real",
-    "tpot_p99_s": "real",
-    "e2e_p50_s": "real",
-    "e2e_p95_s": "real",
-    "e2e_p99_s": "real",
-}
-_RANGES = "\n".join(f"{name}_min {kind}\n{name}_max {kind}" for name, kind in FIGURES.items())
+# Figures of one measurement (docs/figures.md); `settings` holds the smaller and larger of the rounds of each.
+_FIGURES = """
+output_tok_s real tokens that arrived in the window over its length, all users together
+user_tok_s real median speed of one stream, from its first chunk to its last
+ttft_p50_s real time to the first token, over the successful target requests
+ttft_p95_s real
+ttft_p95_all_s real over all target requests, a failure being an endless wait; null when the rank falls on one
+target_requests int requests sent (open loop: due) in the window
+failures int those of them that failed
+reasoning_replies int replies with reasoning in them
+prompt_tokens_p50 real
+output_tokens_mean real
+client_cpu_ratio real CPU seconds per second of the busiest load process
+requests_s real successful target requests over the window
+ttft_mean_s real
+ttft_p99_s real
+ttft_answer_p95_s real to the first token that is not reasoning
+one_chunk_requests int successful targets that came in one chunk and so have no speed
+steadiness real tokens of the window's second half over those of its first
+in_flight_mean real requests between sending and end, averaged over the window
+goodput_requests_s real requests that met the line each on its own
+cached_share real of the prompt tokens, those from the server's cache
+prefill_p50_s real the server's own time for the prompt
+queue_wait_p50_s real TTFT less that
+send_delay_p99_s real sent after it was due
+inter_chunk_p50_s real gaps between the chunks of a reply
+inter_chunk_p95_s real
+inter_chunk_p99_s real
+tpot_p50_s real seconds for each output token after the first
+tpot_p95_s real
+tpot_p99_s real
+e2e_p50_s real from sending (or due) to the end of the reply
+e2e_p95_s real
+e2e_p99_s real
+"""
+FIGURES: Mapping[str, str] = {line.split()[0]: line.split()[1] for line in _FIGURES.split("\n")[1:-1]}
+_RANGES = "\n".join(f"{name}_min {kind} over the rounds\n{name}_max {kind}" for name, kind in FIGURES.items())
 
 _MEASURED: Mapping[str, pa.Schema] = {
-    "measurements": _schema(
+    "measurements": schema(
         _SETTING
         + """
 users int! simulated people
-round int!
+round int! from 1
 status text! ok or failed
 reason text why it failed
 """
-        + "\n".join(f"{name} {kind}" for name, kind in FIGURES.items())
+        + _FIGURES
         + """
-window_s real
+window_s real length of the window
 memory_gib real largest memory of the server's processes so far in its session
 memory_kind text nvml (GPU) or host
 power_w real of the device, mean over the window; null when a sample of it is unknown or there are several devices
 joules_per_token real of the device, for each output token of the window
 foreign_samples int samples in which others used the device more than runtime.foreign_use allows
-meets_line bool
+meets_line bool within the line: both limits, no failure, enough target requests
 line_confidence real that the true TTFT p95 is within the line, from the number of passes
 reference_only bool fewer target requests than the line asks for
-valid bool
-invalid_reasons texts!
-session_id text
+valid bool nothing speaks against it
+invalid_reasons texts! what does (docs/figures.md)
+session_id text the launch it belongs to
 server_age_s real how long the server had been up
 users_before ints numbers of users the server had served before
 started_at text ISO 8601 UTC
@@ -124,7 +103,7 @@ protocol int version of the load protocol
 digest text! name in the store
 """
     ),
-    "settings": _schema(
+    "settings": schema(
         _SETTING
         + """
 users int! simulated people
@@ -144,7 +123,7 @@ marks texts! reasons not to trust the row
 failure text reason of the failed rounds
 """
     ),
-    "sessions": _schema(
+    "sessions": schema(
         _SETTING
         + """
 round int!
@@ -154,6 +133,9 @@ device text the node and its device the session had for itself
 process_s real cold start: from launch until the process runs
 healthy_s real from launch until it says it is healthy
 first_token_s real from launch until it has answered with a token
+round_trip_p50_s real to a server at a URL: median of small requests on an open connection, before the load
+round_trip_min_s real the shortest of them
+round_trip_max_s real the longest of them
 memory_gib real largest memory of the server's processes
 memory_kind text
 engine_version text
@@ -171,7 +153,7 @@ model_size_bytes int
 log text
 """
     ),
-    "expected": _schema(
+    "expected": schema(
         """
 run text!
 setting text!
@@ -183,7 +165,7 @@ found text what this one says; null when it does not tell
 met bool null when it does not tell
 """
     ),
-    "unstable": _schema(
+    "unstable": schema(
         _PLACE
         + """
 figure text! the one that changed most
@@ -194,7 +176,7 @@ change real! |ratio - 1|; rows are in this order, largest first
 target_requests_min int
 """
     ),
-    "queueing": _schema(
+    "queueing": schema(
         _SETTING
         + """
 users int! simulated people
@@ -205,7 +187,7 @@ ttft_p95_s_min real
 ttft_p95_s_max real
 """
     ),
-    "ratios": _schema(
+    "ratios": schema(
         """
 kind text! control, engine, slots, quantization or drift (the same setting in two runs)
 run text!
@@ -219,7 +201,7 @@ ratio_max real!
 rounds int!
 """
     ),
-    "slow_requests": _schema(
+    "slow_requests": schema(
         _PLACE
         + """
 band_low int prompt tokens, first of the band
@@ -230,7 +212,7 @@ other_slow int!
 other_total int!
 """
     ),
-    "slow_by_micro_batch": _schema(
+    "slow_by_micro_batch": schema(
         """
 run text!
 engine_kind text!
@@ -243,7 +225,7 @@ other_slow int!
 other_total int!
 """
     ),
-    "served": _schema(
+    "served": schema(
         _PLACE
         + """
 round int!
@@ -261,7 +243,7 @@ truncated bool
 cancelled bool! its client went away
 """
     ),
-    "slow_prefills": _schema(
+    "slow_prefills": schema(
         _PLACE
         + """
 band_low int! newly computed prompt tokens, first of the band
@@ -270,7 +252,7 @@ slow int! evaluated in more than 1 s
 total int! requests in the band that started with at most 2 busy slots, their own included
 """
     ),
-    "ttft": _schema(
+    "ttft": schema(
         _PLACE
         + """
 round int!
@@ -278,7 +260,7 @@ ttft_s reals! of the successful target requests, ascending
 failures int! target requests without one
 """
     ),
-    "timeline": _schema(
+    "timeline": schema(
         _PLACE
         + """
 round int!
@@ -288,7 +270,7 @@ output_tok_s real! tokens that arrived in the second
 foreign_utilisation real largest in the second, percent of the device
 """
     ),
-    "discarded": _schema(
+    "discarded": schema(
         _PLACE
         + """
 round int!
@@ -298,7 +280,7 @@ started_at text
 session_id text
 """
     ),
-    "memory": _schema(
+    "memory": schema(
         _SETTING
         + """
 measured_gib real largest over the sessions
@@ -311,7 +293,7 @@ request_tokens real prompt and answer: mean over the measurements of median prom
 requests_fit int KV cache over the tokens of a request, rounded down; how many slots there are apart
 """
     ),
-    "cost": _schema(
+    "cost": schema(
         _PLACE
         + """
 price_per_hour real! USD
@@ -323,7 +305,7 @@ joules_per_token_min real of the device, for each output token; null where its p
 joules_per_token_max real
 """
     ),
-    "paid_idle": _schema(
+    "paid_idle": schema(
         """
 run text!
 setting text!
@@ -336,7 +318,7 @@ idle_after_min real as configured: minutes without a request until the machine i
 usd_idle real what they cost each time
 """
     ),
-    "calibration": _schema(
+    "calibration": schema(
         """
 run text!
 created_at text ISO 8601 UTC
@@ -351,7 +333,7 @@ cpu_ratio real of the busiest load process
 max_users int! most users this machine can load truthfully
 """
     ),
-    "reproduction": _schema(
+    "reproduction": schema(
         _PLACE
         + """
 figure text!

@@ -19,12 +19,16 @@ Key = tuple[int, str]
 """(repeat, question_id)"""
 
 
-class AnswerFile:
-    """A target's replies to one task: `results/<experiment>/store/answers/<digest>.jsonl`.
+def answers_path(results: Path, digest: str) -> Path:
+    """The file of the replies with this `plan.answers_digest`; `results` is results/<experiment>."""
+    return results / "store" / "answers" / f"{digest}.jsonl"
+
+
+class Answers:
+    """What is in a file of a target's replies to one task.
 
     A line is a reply (`repeat, question_id, session_id`, and what `asking.complete` gives) or says something of a
-    session (`session`). Each is with the kernel when `append` returns, so that only a reply in flight can be lost.
-    A last line that was cut is dropped; a later line of a question counts before an earlier one.
+    session (`session`). A last line that was cut is dropped; a later line of a question counts before an earlier one.
     """
 
     def __init__(self, path: Path) -> None:
@@ -32,9 +36,9 @@ class AnswerFile:
         self.path = path
         self.replies: dict[Key, dict[str, Any]] = {}
         self.sessions: dict[str, dict[str, Any]] = {}
-        path.parent.mkdir(parents=True, exist_ok=True)
         content = path.read_bytes() if path.exists() else b""
         whole = content[: content.rfind(b"\n") + 1]
+        self.size, self.cut = len(whole), len(whole) < len(content)
         for number, line in enumerate(whole.split(b"\n")[:-1], 1):
             try:
                 self._take(json.loads(line))
@@ -42,9 +46,25 @@ class AnswerFile:
                 raise Fault(
                     f"{path}:{number}: is no reply ({error!r}); remove the line, it is then asked again"
                 ) from None
+
+    def _take(self, line: dict[str, Any]) -> None:
+        if "session" in line:
+            self.sessions.setdefault(line["session"]["session_id"], {}).update(line["session"])
+        else:
+            self.replies[line["repeat"], line["question_id"]] = line
+
+
+class AnswerFile(Answers):
+    """The same, to be added to. Each line is with the kernel when `append` returns, so that only a reply in flight can
+    be lost."""
+
+    def __init__(self, path: Path) -> None:
+        """Read what is there, as `Answers`; a last line that was cut goes."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        super().__init__(path)
         self._file = path.open("ab", buffering=0)
-        if len(whole) < len(content):
-            self._file.truncate(len(whole))
+        if self.cut:
+            self._file.truncate(self.size)
 
     def append(self, line: Mapping[str, Any]) -> None:
         """Keep a reply, or something about a session."""
@@ -59,12 +79,6 @@ class AnswerFile:
         """Whether the question is still to be asked."""
         reply = self.replies.get((repeat, question_id))
         return reply is None or (retry_failed and "failed" in reply)
-
-    def _take(self, line: dict[str, Any]) -> None:
-        if "session" in line:
-            self.sessions.setdefault(line["session"]["session_id"], {}).update(line["session"])
-        else:
-            self.replies[line["repeat"], line["question_id"]] = line
 
 
 @dataclass(frozen=True, slots=True)

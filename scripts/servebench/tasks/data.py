@@ -6,8 +6,7 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
-from servebench import models
-from servebench.configuration import ROOT
+from servebench import ROOT, models
 from servebench.infrastructure import InfrastructureError
 from servebench.plan import Model
 from servebench.tasks import sets

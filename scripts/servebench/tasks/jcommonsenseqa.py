@@ -46,33 +46,65 @@ def prompt(question: Question) -> str:
     return PROMPT.format(question=question.text.strip(), choices=choices)
 
 
-_WHOLE = re.compile(r"[\s「(]*([0-4])[\s.。、:)」]*")
-_FIRST = re.compile(r"([0-4])[.、:\s]")
-_ALONE = re.compile(r"(?<![0-9A-Za-z])[0-4](?![0-9A-Za-z])")
+_WHOLE = re.compile(r"[\s「(【\[]*([0-4])[\s.。、:)」】\]]*")
+_FIRST = re.compile(r"([0-4])([.、:]?\s*)")
+# A digit that is no part of a number or word (3D), no count (1つ, 2人, 3か月), and not denied (0ではなく).
+_INDEX = (
+    r"(?<![0-9A-Za-z])([0-4])(?!\s?(?:つ|番目)|(?!番)[0-9A-Za-z一-鿿]|[.,][0-9]|か[一-鿿]"
+    r"|番?(?:では|じゃ)(?:なく|ありません|ない(?!か|で)))"
+)
+_WITHIN = re.compile(_INDEX)
+_MARK = r"(?:答え|正解|回答|解答|answer)(?:の番号)?[\s」】]*(?:[は:]|\bis\b)"
+_MARKED = re.compile(
+    rf"(?:{_MARK}|boxed\{{)[\s「(【\[]*(?:選択肢|番号)?[\s「(【\[:]*{_INDEX}"
+    r"(?![\s」)】\]]*(?:か|と|や|または|あるいは|[,、/~・])[\s「(【\[]*[0-9])",
+    re.IGNORECASE,
+)
+_DRESSED = re.compile(rf"(?:{_MARK})?[\s「『\"(]*(.*?)[\s」』\")]*(?:です)?[\s。.]*", re.IGNORECASE)
 
 
 def _folded(text: str) -> str:
-    return unicodedata.normalize("NFKC", text).strip()
+    return unicodedata.normalize("NFKC", text).replace("**", "").strip()
+
+
+def _begins_with_index(reply: str, choices: list[str]) -> str | None:
+    """The index before a stop, colon, comma, line end or the text of a choice; None where choices are listed."""
+    if sum(f"{i}{mark}{choice}" in reply for i, choice in enumerate(choices) for mark in (".", ". ", ": ")) > 1:
+        return None
+    if match := _FIRST.match(reply):
+        mark, rest = match[2], reply[match.end() :]
+        if mark.strip() or "\n" in mark or rest.startswith(tuple(choices)):
+            return match[1]
+    return None
 
 
 def extract(answer: str, question: Question) -> Extraction:
-    """The chosen index, "0" to "4". Rules, in order, after NFKC:
+    """The chosen index, "0" to "4". Rules, in order, after NFKC and without bold:
 
-    `index` the reply is an index, perhaps bracketed or with a full stop; `index-first` it begins with one
-    ("4.3Dプリンター"); `choice` it is the text of exactly one choice ("3Dプリンター", "1円玉": before the next
-    rule, which would read the digit); `index-within` the digits 0 to 4 that stand alone have one value.
+    `index` the reply is an index, perhaps bracketed or with a full stop; `choice` it is the text of exactly one
+    choice, perhaps quoted or in 「答えは…です。」; `index-marked` an index follows the last 「答え:」, 「正解は」,
+    "Answer:" or `\\boxed{`; `index-first` the reply begins with one ("4.3Dプリンター"); `index-within` the indices in
+    it have one value. A digit in the text of a choice (1円玉) or a count (1つ) is no index.
     """
     reply = _folded(answer)
+    choices = [_folded(choice) for choice in question.choices]
     if match := _WHOLE.fullmatch(reply):
         return Extraction(match[1], "index")
-    if match := _FIRST.match(reply):
-        return Extraction(match[1], "index-first")
-    same = [i for i, choice in enumerate(question.choices) if _folded(choice) == reply]
+    dressed = _DRESSED.fullmatch(reply)
+    same = [i for i, choice in enumerate(choices) if choice in (reply, dressed and dressed[1])]
     if len(same) == 1:
         return Extraction(str(same[0]), "choice")
-    digits = set(_ALONE.findall(reply))
-    if len(digits) == 1:
-        return Extraction(digits.pop(), "index-within")
+    rest = reply
+    for choice in choices:
+        if re.search(r"\d\D|\D\d", choice):  # 1円玉, but not 1
+            rest = rest.replace(choice, " ")
+    if marked := _MARKED.findall(rest):
+        return Extraction(marked[-1], "index-marked")
+    if first := _begins_with_index(reply, choices):
+        return Extraction(first, "index-first")
+    indices = set(_WITHIN.findall(rest))
+    if len(indices) == 1:
+        return Extraction(indices.pop(), "index-within")
     return Extraction()
 
 
@@ -88,6 +120,7 @@ TASK = Task(
     is_correct=is_correct,
     strict_rules=frozenset({"index", "index-first"}),
     max_tokens=64,
+    reply_tokens=8,
     source=Source(
         url="https://raw.githubusercontent.com/yahoojapan/JGLUE/v1.3.0/datasets/jcommonsenseqa-v1.3/valid-v1.3.json",
         sha256="0d8d76f3bfa0d174866939882faccdd01fbc2bcd5a76c43748ba0c40a7b3b8d4",

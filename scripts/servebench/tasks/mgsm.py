@@ -48,11 +48,15 @@ def is_damaged(question: Question) -> bool:
 
 _NUMBER = r"(?:\d+(?:,\d{3}(?!\d))*(?:\.\d+)?|\.\d+)"
 _MYRIADS = r"(?:\s?[百千]?[万億]|[百千])"
-_AMOUNT = re.compile(rf"((?<![\dA-Za-z)])-\s?)?[$¥€£]?\s?({_NUMBER}(?:{_MYRIADS}(?:{_NUMBER})?)*)", re.ASCII)
+_AMOUNT = re.compile(
+    rf"((?<![\dA-Za-z)])-\s?)?[$¥€£]?\s?({_NUMBER}(?:{_MYRIADS}(?:{_NUMBER})?)*)(?:\s?/\s?({_NUMBER}))?", re.ASCII
+)
 _PART = re.compile(rf"({_NUMBER})\s?([百千万億]*)", re.ASCII)
 _KANJI = re.compile(r"[\s*「約]*([〇零一二三四五六七八九十百千万億]+)")
 _MARK = re.compile(r"答え[\s*_」】}]*[:は]")
+_HEADING = re.compile(r"[\W_]*(?:最終的な)?答え[\W_]*")
 _BRACKETS = re.compile(r"\([^()]*\)")
+_PER = re.compile(rf"{_NUMBER}[^\d、。]{{1,8}}?(?:あたり|当たり|につき)", re.ASCII)
 
 _UNITS = {"十": 10, "百": 100, "千": 1000}
 _POWERS = {"万": 10**4, "億": 10**8}
@@ -60,15 +64,19 @@ _KANJI_DIGITS = {character: digit for digit, character in enumerate("〇一二�
 
 
 def _folded(text: str) -> str:
-    """NFKC; every dash before a digit is a minus sign; LaTeX's thin spaces, guarded commas and bold go."""
+    """NFKC; every dash before a digit is a minus sign; exponents (cm², m2), bullets, LaTeX's thin spaces, guarded
+    commas and bold go; LaTeX's fractions are written with a stroke."""
     text = unicodedata.normalize("NFKC", text)
     text = text.replace("{,}", ",").replace("\\,", "").replace("\\!", "").replace("\\$", "$").replace("**", "")
+    text = re.sub(r"\^\s?(?:\{[^{}]*\}|\d+)|(?<![A-Za-z])([ckm]?m)[23](?!\d)", r"\1", text)
+    text = re.sub(rf"\\[dt]?frac\s?\{{({_NUMBER})\}}\s?\{{({_NUMBER})\}}", r" \1/\2", text, flags=re.ASCII)
+    text = re.sub(r"(?m)^[ \t]*-[ \t]+", "", text)
     text = re.sub(r"[\u2012\u2013\u2014\u2212](?=\s?[$¥€£]?\s?[.\d])", "-", text)
     return re.sub(r"マイナス(?=\s?[.\d])", "-", text)
 
 
 def _amount(match: re.Match[str]) -> Decimal:
-    """The value of an _AMOUNT: 7万5千 is 75000, 1億2,000万 is 120000000, -$5 is -5."""
+    """The value of an _AMOUNT: 7万5千 is 75000, 1億2,000万 is 120000000, -$5 is -5, 3/4 is 0.75."""
     total = section = Decimal(0)
     for number, units in _PART.findall(match[2]):
         value = Decimal(number.replace(",", ""))
@@ -79,7 +87,10 @@ def _amount(match: re.Match[str]) -> Decimal:
             else:
                 value *= _UNITS[unit]
         section += value
-    return -(total + section) if match[1] else total + section
+    value = total + section
+    if match[3] and (divisor := Decimal(match[3].replace(",", ""))):
+        value /= divisor
+    return -value if match[1] else value
 
 
 def _kanji_amount(numeral: str) -> Decimal:
@@ -98,13 +109,27 @@ def _kanji_amount(numeral: str) -> Decimal:
 
 
 def _first_amount(text: str) -> Decimal | None:
-    """The first number after the last `=`; what stands in brackets is passed over unless all stands there."""
+    """The first number after the last `=` or `≒`; what stands in brackets, or is the base of a rate (1人あたり34ドル),
+    is passed over unless all stands there."""
     for candidate in (_BRACKETS.sub(" ", text), text):
-        result = candidate.rpartition("=")[2]
-        if match := _AMOUNT.search(result):
+        result = re.split(r"[=≒≈]|\\approx", candidate)[-1]
+        if match := _AMOUNT.search(_PER.sub(" ", result)) or _AMOUNT.search(result):
             return _amount(match)
         if match := _KANJI.match(result):
             return _kanji_amount(match[1])
+    return None
+
+
+def _marked_amount(text: str) -> tuple[Decimal, str] | None:
+    """(number, rule) of the last line with an answer mark that has a number, or stands over a line with just one."""
+    lines = text.splitlines()
+    for place in reversed(range(len(lines))):
+        if (mark := _MARK.search(lines[place])) and (value := _first_amount(lines[place][mark.end() :])) is not None:
+            return value, "answer-line"
+        if _HEADING.fullmatch(lines[place]):
+            below = next((line for line in lines[place + 1 :] if line.strip()), "")
+            if len(amounts := list(_AMOUNT.finditer(below))) == 1:
+                return _amount(amounts[0]), "answer-below"
     return None
 
 
@@ -129,13 +154,13 @@ def extract(answer: str, question: Question) -> Extraction:
     """The number answered, as plain digits ("18", "-5", "2.5"). Rules, in order:
 
     `answer-line` the last line with 「答え:」 or 「答えは」: the first number after it (units follow a number,
-    workings stand before `=` or in brackets); `boxed` the last `\\boxed{…}`; `last-number` the last number
-    of the reply. Only the first is the format asked for; the others are marked by their names.
+    workings stand before `=` or in brackets); `answer-below` the only number of the line under one that says just
+    「答え」; `boxed` the last `\\boxed{…}`; `last-number` the last number of the reply. Only the first is the format
+    asked for; the others are marked by their names.
     """
     text = _folded(answer)
-    marked = [match for line in text.splitlines() if (match := _MARK.search(line))]
-    if marked and (value := _first_amount(marked[-1].string[marked[-1].end() :])) is not None:
-        return Extraction(_canonical(value), "answer-line")
+    if (marked := _marked_amount(text)) is not None:
+        return Extraction(_canonical(marked[0]), marked[1])
     if (boxed := _last_boxed(text)) is not None and (value := _first_amount(boxed)) is not None:
         return Extraction(_canonical(value), "boxed")
     if amounts := list(_AMOUNT.finditer(text)):
@@ -155,6 +180,7 @@ TASK = Task(
     is_correct=is_correct,
     strict_rules=frozenset({"answer-line"}),
     max_tokens=2048,
+    reply_tokens=350,
     source=Source(
         url="https://raw.githubusercontent.com/google-research/url-nlp/4b1e7a43efb517abadd16041e8b47f3be975c76e/mgsm/mgsm_ja.tsv",
         sha256="59a2b50debe77981fd784cb3b2bef1505e3abf2a37116dc9d7a366ab029b4637",

@@ -139,25 +139,29 @@ def is_correct(extracted: str, question: Question) -> bool:
     return any(extracted == unicodedata.normalize("NFC", right) for right in (question.gold, *question.accepted))
 
 
-_LABEL = re.compile(r"(?:修正|訂正|校正)(?:後|文|後の文)?\s*:\s*")
-_QUOTES = (("「", "」"), ("『", "』"), ('"', '"'), ("`", "`"), ("“", "”"))
+_NAMED = r"(?:(?:修正|訂正|校正)(?:後|済み|された|した)?の?文?章?|正しい文章?)"
+_LABEL = re.compile(rf"[#\s]*(?:\*\*{_NAMED}(?:\s*:\*\*|\*\*\s*:)|{_NAMED}\s*:)\s*")
+_OPENED = re.compile(r"```\w*\n|>\s*")
+_QUOTES = (("「", "」"), ("『", "』"), ('"', '"'), ("“", "”"), ("**", "**"), ("```", "```"), ("`", "`"))
 
 
 def lenient(answer: str, question: Question) -> tuple[bool, bool]:
-    """(right, format violated) when form is forgiven: first line only, NFKC, and without a label or one outer
-    pair of quotation marks that the input had not. Violated: one of these had to be taken off, or there were
-    further lines."""
-    lines = _normalised(answer).split("\n")
-    reply, source = unicodedata.normalize("NFKC", lines[0]).strip(), unicodedata.normalize("NFKC", question.text)
+    """(right, format violated) when form is forgiven: first line only, NFKC, and without a label, an opened block or
+    one outer pair of marks that the input had not. Violated: one of these had to be taken off, or there were further
+    lines."""
+    reply, source = (unicodedata.normalize("NFKC", text) for text in (_normalised(answer), question.text))
     bare = reply
-    if (label := _LABEL.match(bare)) and not _LABEL.match(source):
-        bare = bare[label.end() :]
+    for lead in (_LABEL, _OPENED):
+        if (found := lead.match(bare)) and not lead.match(source):
+            bare = bare[found.end() :]
+    bare = bare.split("\n")[0].strip()
     for opening, closing in _QUOTES:
-        if len(bare) > 1 and bare[0] == opening and bare[-1] == closing and source[:1] != opening:
-            bare = bare[1:-1]
+        inner = bare.removeprefix(opening).removesuffix(closing)
+        if len(bare) - len(inner) == len(opening + closing) and not source.startswith(opening):
+            bare = inner
             break
     right = (unicodedata.normalize("NFKC", text) for text in (question.gold, *question.accepted))
-    return bare in right, bare != reply or len(lines) > 1
+    return bare in right, bare != reply
 
 
 Split = Literal["exact", "fixed_with_extra_edits", "unchanged", "other_edit", "unparsable"]
@@ -223,5 +227,6 @@ TASK = Task(
     is_correct=is_correct,
     strict_rules=frozenset({"sentence"}),
     max_tokens=256,
+    reply_tokens=50,
     source=None,
 )

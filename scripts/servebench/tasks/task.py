@@ -83,8 +83,8 @@ class Task:
 
     load: data file -> questions in file order. prompt: the one user turn. extract: (answer text without
     reasoning, question) -> Extraction. is_correct: (extracted, question) -> bool. strict_rules: rules that
-    mean the requested format was kept. max_tokens: limit to ask for, output tokens. source: None when the
-    data is our own and lies in `config/tasks/`.
+    mean the requested format was kept. max_tokens: limit to ask for, output tokens. reply_tokens: about what a model
+    that answers as it is asked to needs of them. source: None when the data is our own and lies in `config/tasks/`.
     """
 
     name: str
@@ -94,6 +94,7 @@ class Task:
     is_correct: Callable[[str, Question], bool]
     strict_rules: frozenset[str]
     max_tokens: int
+    reply_tokens: int
     source: Source | None
 
 

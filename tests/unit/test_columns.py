@@ -1,0 +1,13 @@
+"""The tables are explained as they are."""
+
+from servebench import ROOT
+from servebench.tables import SCHEMAS, columns
+
+
+def test_the_page_about_tables_is_what_the_verb_prints():
+    page = (ROOT / "docs" / "tables.md").read_text(encoding="utf-8")
+    assert page.endswith("\n".join(columns.text()) + "\n"), "servebench columns has changed; put it into docs/tables.md"
+
+
+def test_every_table_says_what_a_row_is():
+    assert set(columns.ROWS) == set(SCHEMAS)
