@@ -69,7 +69,7 @@ def test_reasoning_is_cut_off(text, answer, reasoned):
         ("jcommonsenseqa", CHOICE, Reply(text="2"), "correct", "2"),
         ("jcommonsenseqa", CHOICE, Reply(text="黄"), "correct", "2"),
         ("jcommonsenseqa", CHOICE, Reply(text="5"), "unparsable", None),
-        ("jcommonsenseqa", CHOICE, Reply(text="2つの理由からお答えできません。"), "refused", "2"),
+        ("jcommonsenseqa", CHOICE, Reply(text="2つの理由からお答えできません。"), "refused", None),
         ("proofreading", SENTENCE, Reply(text=SENTENCE.gold), "correct", SENTENCE.gold),
         ("proofreading", SENTENCE, Reply(text=SENTENCE.text), "wrong", SENTENCE.text),
         # A sentence that itself declines something is not taken for a refusal of the model where it is right

@@ -73,7 +73,7 @@ def _begins_with_index(reply: str, choices: list[str]) -> str | None:
         return None
     if match := _FIRST.match(reply):
         mark, rest = match[2], reply[match.end() :]
-        if mark.strip() or "\n" in mark or rest.startswith(tuple(choices)):
+        if (mark.strip() and not rest[:1].isdigit()) or "\n" in mark or rest.startswith(tuple(choices)):
             return match[1]
     return None
 
