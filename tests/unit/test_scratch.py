@@ -1,11 +1,14 @@
 """A model on a node's own disk is the original, or it is not there."""
 
 import hashlib
+import json
 
 import pytest
 
+from servebench import configuration, engines, estimate, evaluate, job, plan
 from servebench.infrastructure import InfrastructureError
 from servebench.models import checking, scratch
+from servebench.tasks import TASKS, answers, data
 
 
 @pytest.fixture
@@ -72,3 +75,48 @@ def test_the_folder_may_hold_what_the_batch_system_sets(monkeypatch, tmp_path):
     assert scratch.root(None) is None
     with pytest.raises(InfrastructureError, match="holds a variable that is not set"):
         scratch.root("/scratch/$NOT_SET_HERE")
+
+
+def test_an_evaluation_loads_the_copy(model, tmp_path, monkeypatch):
+    path, sha256 = model
+    engine = {"engine": "llama", "model": "small", "slots": 1, "context": 4096}
+    results = tmp_path / "results" / "copied"
+    config = {
+        "experiment": "copied",
+        "engines": {"llama": {"kind": "llama-server", "runtime": "binary", "binary": "llama-server"}},
+        "models": {"small": {"source": f"file://{path}", "sha256": sha256}},
+        "workload": {"prompts": "en-short", "max_tokens": 4, "warmup_s": 1, "window_s": 1},
+        "settings": {"s": {**engine, "users": [1]}},
+        "evaluations": {
+            "baseline": "A",
+            "concurrency": 1,
+            "tasks": {"mgsm": {"set": "small", "limit": 1}},
+            "targets": {"A": engine, "B": {**engine, "slots": 2}},
+        },
+    }
+    loaded = configuration.load(config, ["config.yaml"])
+    (asked,) = loaded.evaluations.tasks.values()
+    data.copy(TASKS["mgsm"], asked.set, asked.sha256, evaluate.questions_path(results, "mgsm"), cache_root=tmp_path)
+    (results / "models").mkdir()
+    (results / "models" / "small.json").write_text(json.dumps({"key": "small", "sha256": sha256, "size_bytes": 7000}))
+    launched = []
+
+    def refuse(session, *, model_path, **how):
+        launched.append(model_path)
+        raise engines.LaunchFailed("only its model file is looked at")
+
+    monkeypatch.setattr(engines, "launched", refuse)
+    runtime = plan.Runtime(cache=str(tmp_path / "cache"), scratch=str(tmp_path / "disk"))
+    evaluate.run(
+        job.Context(
+            slice=plan.target_slice(loaded, "A"),
+            models=loaded.models,
+            results=results,
+            runtime=runtime,
+            engine_log=tmp_path / "engine.log",
+            retry_failed=False,
+        )
+    )
+    assert launched == [tmp_path / "disk" / "servebench-models" / sha256 / "small.gguf"]
+    assert launched[0].read_bytes() == path.read_bytes()
+    assert answers.read(estimate.target_path(results, "A")).facts["reason"] == "only its model file is looked at"
