@@ -7,7 +7,7 @@ seconds, rates per second. Cancelled requests count as nothing anywhere.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import exp, lgamma, log
+from math import exp, inf, lgamma, log
 from typing import Any
 
 import msgspec
@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from servebench.faults import Fault
 from servebench.load.records import STATUSES, TOKEN_SOURCES, chunk_rows
 
 Figure = float | int | bool | str | None
@@ -40,6 +41,11 @@ class Line:
     ttft_p95_s: float = 2.0
     user_tok_s: float = 10.0
     min_targets: int = 20
+
+    def __post_init__(self) -> None:
+        for key, value in vars(self).items():
+            if not 0 < value < inf:
+                raise Fault(f"line.{key}: {value} is not positive and finite")
 
 
 def percentile(values: Floats, percent: int) -> float | None:
@@ -142,6 +148,12 @@ class _Rows:
         """The values of the successful targets that have one."""
         values = self.stamps(column)[self.ok]
         return values[values >= 0].astype(np.float64)
+
+    @cached_property
+    def told_cached(self) -> Mask:
+        """The successful targets whose server says how much of the prompt was cached, and no more than there is."""
+        cached, prompt = self.stamps("cached_tokens"), self.stamps("prompt_tokens")
+        return self.ok & (cached >= 0) & ((prompt < 0) | (cached <= prompt))
 
     def seconds(self, until_ns: Ints, since_ns: Ints) -> Floats:
         """until − since of the successful targets, seconds."""
@@ -265,8 +277,8 @@ def _tokens(rows: _Rows) -> dict[str, Figure]:
     for source in TOKEN_SOURCES:
         figures[f"tokens_from_{source}"] = int((rows.real & (sources == source)).sum())
     cached, prompt = rows.stamps("cached_tokens"), rows.stamps("prompt_tokens")
-    both = rows.ok & (cached >= 0) & (prompt > 0)
-    figures["cached_tokens_mean"] = mean(rows.known("cached_tokens"))
+    both = rows.told_cached & (prompt > 0)
+    figures["cached_tokens_mean"] = mean(cached[rows.told_cached].astype(np.float64))
     figures["cached_share"] = int(cached[both].sum()) / int(prompt[both].sum()) if both.any() else None
     return figures
 
@@ -332,6 +344,22 @@ def _line(rows: _Rows, figures: dict[str, Figure], line: Line) -> dict[str, Figu
     }
 
 
+def _steady(rows: _Rows, figures: dict[str, Figure]) -> bool:
+    """Whether the window's halves bring about the same tokens.
+
+    Users who wait together and stream together bring them in waves, a reply of each user at a time. A half may then
+    hold up to a wave more than the other though nothing changes: the more so, the more of a reply's time is waiting.
+    """
+    ratio = figures["steadiness"]
+    if ratio is None:
+        return False
+    tokens = float(figures["output_tok_s"] or 0) * rows.window_s
+    apart = tokens * abs(float(ratio) - 1) / (float(ratio) + 1)
+    wave = float(figures["in_flight_mean"] or 0) * float(figures["output_tokens_mean"] or 0)
+    waiting = float(figures["ttft_p50_s"] or 0) / float(figures["e2e_p50_s"] or 1)
+    return STEADY[0] < float(ratio) < STEADY[1] or apart <= wave * min(1.0, waiting / max(1 - waiting, 1e-9))
+
+
 def _doubts(rows: _Rows, figures: dict[str, Figure], line: Line, calibrated_users: int | None) -> list[str]:
     """Why the measurement may not be what it says. Too few targets is "for reference only", not invalid."""
     doubts = []
@@ -341,11 +369,14 @@ def _doubts(rows: _Rows, figures: dict[str, Figure], line: Line, calibrated_user
     if cpu is not None and float(cpu) > CLIENT_CPU_LIMIT:
         doubts.append(f"client too busy: CPU {float(cpu):.2f} of one core, limit {CLIENT_CPU_LIMIT}")
     enough = int(rows.target.sum()) >= line.min_targets
-    if enough and rows.mode not in WHOLE_MODES and not STEADY[0] < float(steadiness or 0) < STEADY[1]:
+    if enough and rows.mode not in WHOLE_MODES and not _steady(rows, figures):
         told = "no output in its first half" if steadiness is None else f"second half ÷ first = {steadiness:.2f}"
         doubts.append(f"unsteady window: {told}")
     if figures["reasoning_replies"]:
         doubts.append(f"reasoning seen: {figures['reasoning_replies']} replies")
+    beyond = int((rows.ok & (rows.stamps("cached_tokens") >= 0) & ~rows.told_cached).sum())
+    if beyond:
+        doubts.append(f"impossible usage: {beyond} replies with more cached than prompt tokens")
     cancelled = int(((rows.table["phase"].to_numpy() == "window") & ~rows.real).sum())
     if cancelled:
         doubts.append(f"stopped early: {cancelled} target requests were cancelled")

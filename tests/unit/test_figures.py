@@ -239,6 +239,25 @@ def test_unsteady_window():
     assert figures(reply(0, 10, [11, 12]))["valid"]  # too few requests to tell
 
 
+@pytest.mark.parametrize(
+    ("wait_s", "gap_s", "steady"),
+    [(1.5, 0.04, True), (0.25, 0.2, False)],  # of a period of 2 s: mostly waiting; mostly streaming
+)
+def test_waves_of_replies_are_not_unsteady(wait_s, gap_s, steady):
+    """Four users in step, a wave of 4 × 8 tokens every 2 s of which the window's halves hold two and three."""
+    waves = [(wave * 2, number) for wave in range(5) for number in range(4)]
+    chunks = range(8)
+    replies = [
+        reply(10 * wave + n, 10 + at, [10 + at + wait_s + gap_s * k for k in chunks], end_s=12 + at)
+        for wave, (at, n) in enumerate(waves)
+    ]
+    if not steady:  # the same halves, but from replies that stream nearly all the time: the second half is faster
+        replies = [r for r in replies if r.sent_ns >= 15 * S or r.request_id % 10 < 2]
+    found = figures(*replies, users=4, line=Line(min_targets=12))
+    assert found["steadiness"] > 1.2
+    assert found["valid"] is steady
+
+
 def test_reasons_against_a_measurement():
     busy = {"cpu_ratio": 0.71, "processes": [{"loop_lag_p99_s": 0.002, "loop_lag_max_s": 0.01}]}
     found = figures(*steady(), client=busy, users=64, calibrated_users=32, found=["foreign use of the device"])
@@ -268,6 +287,29 @@ def test_cached_tokens_and_queue_wait():
     assert found["queue_wait_p50_s"] == 0.5  # TTFT 1 s less 0.25 and 0.75 s of prefill
     assert found["finished_by_length"] == 2
     assert found["without_done"] == 3
+
+
+@pytest.mark.parametrize(("cached", "prompt"), [(150, 100), (2**31 - 1, 100), (1, 0)])
+def test_more_cached_than_prompt_tokens_is_a_mark_and_no_share(cached, prompt):
+    def told(request_id, cached, prompt):
+        last = usage(2, prompt, prompt_tokens_details={"cached_tokens": cached})
+        blocks = [(12 * S, delta(content="x")), (13 * S, delta("stop", content="x") + last)]
+        return exchange(request_id=request_id, sent_ns=11 * S, end_ns=13 * S, blocks=blocks)
+
+    found = figures(told(0, cached, prompt), told(1, 40, 100))
+    assert (found["cached_tokens_mean"], found["cached_share"]) == (40, 0.4)
+    assert found["invalid_reasons"] == "impossible usage: 1 replies with more cached than prompt tokens"
+    alone = figures(told(0, cached, prompt))
+    assert (alone["cached_tokens_mean"], alone["cached_share"], alone["valid"]) == (None, None, False)
+    assert figures(told(0, 100, 100))["cached_share"] == 1
+    assert figures(told(0, 100, 100))["valid"]
+
+
+def test_cached_tokens_without_prompt_tokens_are_no_contradiction():
+    last = event(choices=[], usage={"completion_tokens": 1}, timings={"cache_n": 44})
+    blocks = [(12 * S, delta("stop", content="x") + last)]
+    found = figures(exchange(request_id=0, sent_ns=11 * S, end_ns=13 * S, blocks=blocks))
+    assert (found["cached_tokens_mean"], found["cached_share"], found["valid"]) == (44, None, True)
 
 
 def test_several_processes_tables_in_any_order():

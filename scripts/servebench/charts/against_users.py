@@ -20,6 +20,7 @@ from servebench.charts.style import (
     Style,
     bits,
     inline,
+    log_ticks,
     rows_of,
     span,
     width_px,
@@ -119,7 +120,9 @@ def _panel(frame: _Frame, data: pd.DataFrame, engine: str, key: str, limit: floa
         values=frame.users, format="d", grid=False
     )
     y_title = style.say(f"charts.{key}.y") if number == 0 else None
-    y = alt.Y("middle:Q", scale=y_scale, title=y_title).axis(values=_ticks(frame), format=",~r", tickCount=6)
+    y = alt.Y("middle:Q", scale=y_scale, title=y_title).axis(
+        values=log_ticks(*frame.domain) if frame.log else alt.Undefined, format=",~r", tickCount=6
+    )
     base = alt.Chart(data)
     mine = base.transform_filter(alt.datum.engine == engine)
     dash = alt.StrokeDash("setting:N", legend=None).scale(
@@ -153,15 +156,6 @@ def _panel(frame: _Frame, data: pd.DataFrame, engine: str, key: str, limit: floa
         layers.insert(0, rule.encode(*where))
     header = alt.TitleParams(engine, color=colour, fontSize=13, anchor="start", offset=6, fontWeight="normal")
     return alt.layer(*layers).properties(width=style.width, height=style.height, title=header)
-
-
-def _ticks(frame: _Frame) -> Any:
-    """On a log axis 1, 2 and 5 times the powers of ten (only the powers when there are many); otherwise the default."""
-    if not frame.log:
-        return alt.Undefined
-    low, high = (math.floor(math.log10(end)) for end in frame.domain)
-    steps = (1, 3) if high - low > 2 else (1, 2, 5)
-    return [v for n in range(low, high + 1) for s in steps if frame.domain[0] <= (v := s * 10.0**n) <= frame.domain[1]]
 
 
 def _labels(

@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
-from servebench.charts.style import DASHES, INK, Row, Style, inline, rows_of
+from servebench.charts.style import DASHES, INK, Row, Style, inline, log_ticks, rows_of
 
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
@@ -29,13 +29,15 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
     users = sorted({row["users"] for row in rows})
     variants = list(dict.fromkeys(row["variant"] for row in rows))
     legend = alt.Legend(title=None, orient="bottom")
-    x_scale, y_scale = alt.Scale(type="log", base=2, padding=20), alt.Scale(type="log", padding=16)
+    domain = [min(row["error"] for row in rows) / 1.5, max(row["error"] for row in rows) * 1.5]
+    x_scale, y_scale = alt.Scale(type="log", base=2, padding=20), alt.Scale(type="log", domain=domain, nice=False)
+    y = alt.Y("error:Q", scale=y_scale, title=style.say("charts.client_error.y"))
     drawn = (
         alt.Chart(inline(rows))
         .mark_line(color=style.pick(INK), point={"size": 50, "color": style.pick(INK)}, strokeWidth=1.5)
         .encode(
             alt.X("users:Q", scale=x_scale, title=style.say("charts.client_error.x")).axis(values=users, grid=False),
-            alt.Y("error:Q", scale=y_scale, title=style.say("charts.client_error.y")).axis(format="~r", tickCount=4),
+            y.axis(format="~r", values=log_ticks(*domain)),
             strokeDash=alt.StrokeDash("variant:N", legend=legend).scale(
                 domain=variants, range=[list(dash) for dash in DASHES[: len(variants)]]
             ),

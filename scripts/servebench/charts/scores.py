@@ -35,4 +35,4 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
     rows = points(tables, run)
     lower = style.say("charts.scores.lower")
     said = [row | {"group": row["group"] + (f" {lower}" if row["lower_is_better"] else "")} for row in rows]
-    return intervals(said, style, "scores")
+    return intervals(said, style, "scores", ticks=range(0, 101, 20))

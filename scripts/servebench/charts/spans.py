@@ -21,12 +21,14 @@ def intervals(
     neutral: float | None = None,
     shade: tuple[float, float] | None = None,
     shapes: Sequence[str] = (),
+    ticks: Sequence[float] | None = None,
     **values: Any,
 ) -> Any:
     """Rows of `name, low, high, middle, text, engine`, in the order given, in groups where they have a `group`.
 
     The text stands at `high`, or at `text_at` where a row has it.
-    `neutral` is where a rule stands; `shade` is drawn grey; `shapes` are the values of `kind` that are told apart.
+    `neutral` is where a rule stands; `shade` is drawn grey; `shapes` are the values of `kind` that are told apart;
+    `ticks` are where the axis is labelled, if not wherever it suits.
     """
     if not rows:
         return style.nothing(key, **values)
@@ -34,7 +36,7 @@ def intervals(
     room = max(width_px(row["text"]) for row in entries) + 24
     domain = _domain(entries, scale, neutral, shade, room / style.width)
     x_scale = alt.Scale(type=scale, domain=domain, nice=False)
-    frame = _Frame(style, x_scale, style.say(f"charts.{key}.x", **values), neutral, shade, shapes)
+    frame = _Frame(style, x_scale, style.say(f"charts.{key}.x", **values), neutral, shade, shapes, ticks)
     return style.finished(grouped(entries, frame.draw), key, room=room, **values)
 
 
@@ -49,9 +51,10 @@ class _Frame:
         neutral: float | None,
         shade: tuple[float, float] | None,
         shapes: Sequence[str],
+        ticks: Sequence[float] | None,
     ) -> None:
         self.style, self.x_scale, self.title = style, x_scale, title
-        self.neutral, self.shade, self.shapes = neutral, shade, shapes
+        self.neutral, self.shade, self.shapes, self.ticks = neutral, shade, shapes, ticks
 
     def draw(self, rows: Sequence[Row], last: bool) -> Any:
         """The intervals of one group; the axis is labelled under the last."""
@@ -59,7 +62,7 @@ class _Frame:
         x = (
             self.x("low")
             .title(self.title if last else None)
-            .axis(format="~r", tickCount=6, labels=last, ticks=last, domain=last)
+            .axis(format="~r", tickCount=6, values=self.ticks or alt.Undefined, labels=last, ticks=last, domain=last)
         )
         y = alt.Y("name:N", sort=list(dict.fromkeys(row["name"] for row in rows)), title=None).axis(
             ticks=False, domain=False, labelPadding=8, labelLimit=300, labelFontSize=12.5

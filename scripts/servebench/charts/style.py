@@ -235,18 +235,33 @@ def font_directory() -> Path:
 
 
 def digits(value: float | None) -> str:
-    """A number as read aloud: three significant digits, a count in full, thousands with commas; – for None."""
+    """A number as read aloud: three significant digits, at most two places, but two digits of what is under 0.01; a
+    count in full; thousands with commas; – for None."""
     if value is None or math.isnan(value):
         return "–"
     if isinstance(value, int):
         return f"{value:,}"
     if value == 0:
         return "0"
-    places = max(0, 2 - math.floor(math.log10(abs(value))))
-    return f"{value:,.{min(places, 2)}f}"
+    size = math.floor(math.log10(abs(value)))
+    places = min(max(0, 2 - size), 2) if size >= -2 else 1 - size
+    return f"{value:,.{places}f}"
 
 
 def span(low: float | None, high: float | None) -> str:
     """`404–413`, or one number when both read the same, or – when nothing was measured."""
     a, b = digits(low), digits(high)
     return a if a == b else f"{a}–{b}"
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Where a logarithmic axis from `low` to `high` is labelled: at 1, 2 and 5 times the powers of ten, at fewer places
+    where there are many powers, at more where there would be hardly any."""
+    powers = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
+    fine: tuple[Sequence[float], ...] = ((1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 8), [n / 10 for n in range(10, 100)])
+    ticks: list[float] = []
+    for steps in ((1, 3),) if len(powers) > 3 else fine:
+        ticks = [round(step * 10.0**n, 12) for n in powers for step in steps if low <= step * 10.0**n <= high]
+        if len(ticks) >= 4:
+            break
+    return ticks
