@@ -26,7 +26,7 @@ Mask = npt.NDArray[np.bool_]
 
 # A client busier than this has no time left to be punctual; a window whose halves differ this much has no rate.
 CLIENT_CPU_LIMIT = 0.7
-STEADY = (0.8, 1.2)
+STEADY_LIMIT = 1.25
 # Ways of loading in which the schedule, not the reply, decides when to send: latency starts at the schedule.
 SCHEDULED_MODES = ("open", "trace")
 # Ways of loading that end by themselves: their beginning and end are no steady state, and need not be.
@@ -345,19 +345,19 @@ def _line(rows: _Rows, figures: dict[str, Figure], line: Line) -> dict[str, Figu
 
 
 def _steady(rows: _Rows, figures: dict[str, Figure]) -> bool:
-    """Whether the window's halves bring about the same tokens.
+    """Whether the window's halves bring about the same tokens, once what waves explain is taken off their difference.
 
-    Users who wait together and stream together bring them in waves, a reply of each user at a time. A half may then
+    Users who wait together and stream together bring tokens in waves, a reply of each user at a time. A half may then
     hold up to a wave more than the other though nothing changes: the more so, the more of a reply's time is waiting.
     """
-    ratio = figures["steadiness"]
-    if ratio is None:
+    if (ratio := figures["steadiness"]) is None:
         return False
     tokens = float(figures["output_tok_s"] or 0) * rows.window_s
-    apart = tokens * abs(float(ratio) - 1) / (float(ratio) + 1)
     wave = float(figures["in_flight_mean"] or 0) * float(figures["output_tokens_mean"] or 0)
     waiting = float(figures["ttft_p50_s"] or 0) / float(figures["e2e_p50_s"] or 1)
-    return STEADY[0] < float(ratio) < STEADY[1] or apart <= wave * min(1.0, waiting / max(1 - waiting, 1e-9))
+    first = tokens / (float(ratio) + 1)
+    apart = abs(tokens - 2 * first) - wave * min(1.0, waiting / max(1 - waiting, 1e-9))
+    return apart <= 0 or (tokens + apart) / (tokens - apart) < STEADY_LIMIT
 
 
 def _doubts(rows: _Rows, figures: dict[str, Figure], line: Line, calibrated_users: int | None) -> list[str]:

@@ -172,6 +172,7 @@ def test_numbers_read_as_measured() -> None:
     assert [style.digits(v) for v in (None, 0, 0.04321, 3.14159, 27.94, 403.6, 3462.2)] == [
         *("–", "0", "0.04", "3.14", "27.9", "404", "3,462"),
     ]
+    assert [style.digits(v) for v in (0.01, 0.0096, 0.00394, -0.00012)] == ["0.01", "0.0096", "0.0039", "-0.00012"]
     assert style.span(403.6, 412.9) == "404–413"
     assert style.span(82, 83) == "82–83"
     assert style.span(113.1, 113.2) == "113"
@@ -203,3 +204,21 @@ def test_files_are_whole_and_need_no_network(tmp_path) -> None:
     page = html.read_text(encoding="utf-8")
     assert "<script src=" not in page
     assert "全体の出力" in page
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [
+        (15, 42, [15, 20, 30, 40]),
+        (90, 6000, [100, 200, 500, 1000, 2000, 5000]),
+        (0.01, 100, [0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100]),
+    ],
+)
+def test_a_logarithmic_axis_is_labelled(low, high, ticks):
+    assert style.log_ticks(low, high) == ticks
+
+
+def test_one_user_is_no_users():
+    told = {"setting": "np4", "output": "20–21", "speed": "70–74", "ttft": "0.5–0.6"}
+    assert "np4 with 1 user: " in style.spoken("page.card.evidence", users=1, **told)["en"]
+    assert "np4 with 11 users: " in style.spoken("page.card.evidence", users=11, **told)["en"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -47,6 +48,9 @@ PAPER = ("#fffffe", "#14181d")
 LINE = ("#b3202c", "#ff8a8f")
 
 
+_ONE = re.compile(r"(?<![\d.,–-])1 (user|request|round|setting|row|combination)s\b")
+
+
 class FontMissing(Fault):
     """Japanese text is to be drawn and there is no font for it."""
 
@@ -68,6 +72,11 @@ def words(key: str) -> Mapping[str, str]:
     return dict(value)
 
 
+def spoken(key: str, **values: Any) -> dict[str, str]:
+    """The words at `key` in each language with `{names}` filled in; English says "1 user"."""
+    return {language: _ONE.sub(r"1 \1", text.format(**values)) for language, text in words(key).items()}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Style:
     """How to draw: language, light or dark, size of the plot in pixels, the number of users that bars are for."""
@@ -87,7 +96,7 @@ class Style:
 
     def say(self, key: str, **values: Any) -> str:
         """The words at `key` in this style's language, with `{names}` filled in."""
-        return words(key)[self.language].format(**values)
+        return spoken(key, **values)[self.language]
 
     def pick(self, pair: tuple[str, str]) -> str:
         """Of (light, dark), the one that applies."""

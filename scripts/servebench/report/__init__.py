@@ -29,6 +29,7 @@ from servebench.charts.style import (
     digits,
     labels,
     rows_of,
+    spoken,
     words,
 )
 from servebench.plan import Plan
@@ -38,8 +39,9 @@ from servebench.tables import read_all
 HERE = Path(__file__).parent
 # What the page reads; single replies are not on it.
 TABLES = (
-    *("measurements", "settings", "sessions", "unstable", "queueing", "ratios", "slow_requests", "ttft", "timeline"),
-    *("expected", "discarded", "memory", "cost", "calibration", "reproduction", "scores", "comparisons", "agreement"),
+    *("settings", "measurements", "sessions", "unstable", "queueing", "ratios", "slow_requests", "slow_by_micro_batch"),
+    *("slow_prefills", "ttft", "timeline", "expected", "discarded", "memory", "cost", "paid_idle", "calibration"),
+    *("reproduction", "targets", "scores", "comparisons", "agreement", "under_load"),
 )
 
 
@@ -78,6 +80,10 @@ def page(tables: Mapping[str, pa.Table], plan: Plan, style: Mapping[str, Any] | 
         discarded=rows_of(tables, "discarded"),
         servers=content.servers(tables, plan),
         notes=content.notes(plan),
+        unverified=content.unverified(plan),
+        round_trips=content.round_trips(tables, plan),
+        targets=content.targets(tables, plan),
+        under_load=content.under_load(tables),
         starts=content.cold_starts(tables),
         published=content.published(tables),
         expected=content.expected(tables),
@@ -134,7 +140,7 @@ def drawn(
 
 def both(key: str, **values: Any) -> Markup:
     """The words at `page.<key>` in both languages; the page shows the one that is chosen."""
-    return _spans({language: text.format(**values) for language, text in words(f"page.{key}").items()})
+    return _spans(spoken(f"page.{key}", **values))
 
 
 def _spans(texts: Mapping[str, str]) -> Markup:
@@ -143,7 +149,7 @@ def _spans(texts: Mapping[str, str]) -> Markup:
 
 def attribute(name: str, key: str, **values: Any) -> Markup:
     """An attribute in English that the script turns into the chosen language."""
-    texts = {language: text.format(**values) for language, text in words(f"page.{key}").items()}
+    texts = spoken(f"page.{key}", **values)
     return Markup('{}="{}" data-{}-en="{}" data-{}-ja="{}"').format(
         Markup(name), texts["en"], Markup(name), texts["en"], Markup(name), texts["ja"]
     )
@@ -197,8 +203,10 @@ def _workloads(plan: Plan) -> list[tuple[str, list[tuple[str, str]]]]:
 
 def _files(tables: Mapping[str, pa.Table], plan: Plan) -> list[tuple[str, str, bool]]:
     """(name, address, whether it is inside the page): CSV inside, Parquet and JSON beside it."""
-    names = [name for name in ("settings", "measurements") if name in tables]
-    inside = [(f"{n}.csv", "data:text/csv;charset=utf-8," + quote(content.as_csv(tables[n])), True) for n in names]
-    beside = [f"{name}.parquet" for name in names]
-    beside += ["concurrency.json" if n == 0 else f"{run}_concurrency.json" for n, run in enumerate(plan.runs)]
+    names = [name for name in TABLES if name in tables]
+    main = [name for name in names if name in ("settings", "measurements")]
+    inside = [(f"{n}.csv", "data:text/csv;charset=utf-8," + quote(content.as_csv(tables[n])), True) for n in main]
+    beside = ["concurrency.json" if n == 0 else f"{run}_concurrency.json" for n, run in enumerate(plan.runs)]
+    beside += ["quantization.json"] if plan.evaluations else []
+    beside += [f"{name}.parquet" for name in names]
     return inside + [(name, f"../tables/{name}", False) for name in beside]
