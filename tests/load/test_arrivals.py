@@ -1,13 +1,15 @@
 """Pauses, arrival processes and traces: what can be checked by hand."""
 
 import itertools
+import json
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servebench.load.arrivals import Pause, read_trace, schedule_ns
+from servebench.faults import Fault
+from servebench.load.arrivals import Entry, Pause, read_trace, schedule_ns
 
 
 @pytest.mark.parametrize(
@@ -31,7 +33,7 @@ def test_uniform_stays_within_its_ends():
     "text", ["", "often", "-1", "exp", "exp:", "exp:1,2", "uniform:1", "uniform:8,2", "lognormal:0,1", "gamma:1,2"]
 )
 def test_what_is_no_pause_is_refused_by_name(text):
-    with pytest.raises(ValueError, match=r"workload\.think"):
+    with pytest.raises(Fault, match=r"workload\.think"):
         Pause.parse(text)
 
 
@@ -57,21 +59,47 @@ def test_poisson_arrivals_of_all_processes_have_the_rate_and_the_spread_of_one()
 @pytest.mark.parametrize(
     ("line", "fault"),
     [
-        ('{"prompt": "a"}', "arrival_s"),
-        ('{"arrival_s": -1, "prompt": "a"}', "-1"),
-        ('{"arrival_s": 1}', "prompt"),
+        ('{"prompt": "a"}', "arrival_s: None"),
+        ('{"arrival_s": -1, "prompt": "a"}', "arrival_s: -1 is not a number of seconds"),
+        ('{"arrival_s": 1e300, "prompt": "a"}', r"arrival_s: 1e\+300"),
+        ('{"arrival_s": NaN, "prompt": "a"}', "cannot be sent"),
+        ('{"arrival_s": "1", "prompt": "a"}', "arrival_s: '1'"),
+        ('{"arrival_s": true, "prompt": "a"}', "arrival_s: True"),
+        ('{"arrival_s": 0.1, "prompt": "a"}', r"arrival_s: 0\.1 is before the 0\.5 of line 1; sort"),
+        ('{"arrival_s": 1}', "prompt: None"),
+        ('{"arrival_s": 1, "prompt": 5}', "prompt: 5 is not a text"),
+        ('{"arrival_s": 1, "prompt": "\\ud800"}', "cannot be sent"),
+        ('{"arrival_s": 1, "messages": []}', r"messages: \[\] is not a list of messages"),
+        ('{"arrival_s": 1, "messages": null}', "messages: None is not a list of messages"),
+        ('{"arrival_s": 1, "messages": [5]}', "messages: message 1: 5 is not an object"),
+        ('{"arrival_s": 1, "messages": [{"role": "user", "content": null}]}', "message 1: content: None"),
+        ('{"arrival_s": 1, "prompt": "a", "max_tokens": -5}', "max_tokens: -5 is not a positive integer"),
+        ('{"arrival_s": 1, "prompt": "a", "max_tokens": 0}', "max_tokens: 0"),
+        ('{"arrival_s": 1, "prompt": "a", "max_tokens": 2.5}', r"max_tokens: 2\.5"),
+        ('{"arrival_s": 1, "prompt": "a", "max_tokens": "5"}', "max_tokens: '5'"),
+        ("[]", "is not a JSON object"),
         ("{", "JSON"),
     ],
 )
 def test_a_fault_in_a_trace_is_named_with_its_line(tmp_path, line, fault):
     path = tmp_path / "t.jsonl"
-    path.write_text('{"arrival_s": 0, "prompt": "ok"}\n' + line, encoding="utf-8")
-    with pytest.raises(ValueError, match=rf"t\.jsonl:2: .*{fault}"):
+    path.write_text('{"arrival_s": 0.5, "prompt": "ok"}\n' + line, encoding="utf-8")
+    with pytest.raises(Fault, match=rf"t\.jsonl:2: .*{fault}"):
         read_trace(str(path))
+
+
+def test_a_trace_as_it_is_read(tmp_path):
+    path = tmp_path / "t.jsonl"
+    chat = [{"role": "user", "content": "b"}]
+    lines = [{"arrival_s": 0, "prompt": "a"}, {"arrival_s": 0, "messages": chat, "max_tokens": 3}]
+    path.write_text("\n\n".join(map(json.dumps, lines)), encoding="utf-8")
+    first, second = read_trace(str(path))
+    assert first == Entry(1, 0.0, [{"role": "user", "content": "a"}], None)
+    assert second == Entry(3, 0.0, chat, 3)
 
 
 def test_an_empty_trace_is_refused(tmp_path):
     path = tmp_path / "t.jsonl"
     path.write_text("\n", encoding="utf-8")
-    with pytest.raises(ValueError, match="no requests"):
+    with pytest.raises(Fault, match="no requests"):
         read_trace(str(path))

@@ -30,7 +30,7 @@ FIGURES = {
 
 def servebench(*arguments, cache):
     return subprocess.run(
-        [sys.executable, "-m", "servebench", *map(str, arguments)],
+        [sys.executable, "-m", "servebench", *(one if isinstance(one, bytes) else str(one) for one in arguments)],
         capture_output=True,
         text=True,
         env={"PATH": "/usr/bin:/bin", "SERVEBENCH_CACHE": str(cache), "HOME": str(cache), "COLUMNS": "120"},
@@ -87,6 +87,15 @@ def test_figures_of_a_server_that_only_fails_are_null_not_zero(tmp_path):
         (["--requests", 5, "--rate", 2], "give one"),
         (["--extra", "[1]"], "--extra"),
         (["--extra", "{"], "--extra"),
+        (["--extra", '{"stop": "\\ud800"}'], "target.extra: cannot be sent"),
+        (["--extra", '{"min_p": NaN}'], "target.extra: cannot be sent"),
+        (["--extra", b'{"stop": "\xff"}'], "--extra: is not JSON in UTF-8"),
+        (["--model", b"caf\xe9"], "target.model: cannot be sent"),
+        (["--timeout", "1e300"], "workload.timeout_s: 1e+300 is not from"),
+        (["--idle-timeout", "nan"], "workload.idle_timeout_s: nan is not from"),
+        (["--rate", "1e-300"], "workload.rate: 1e-300 is not from"),
+        (["--line-ttft", "nan"], "line.ttft_p95_s: nan"),
+        (["--tokenizer", "no-such-file"], "no-such-file is not a file"),
         (["--header", "nonsense"], "--header"),
         (["--think", "often"], "workload.think"),
         (["--prompts", "no-such-set"], "no-such-set"),
@@ -102,6 +111,26 @@ def test_faults_are_one_clear_line(tmp_path, arguments, message):
     assert done.returncode != 0
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("window", ["nan", "inf", "-1", "0", "1e300"])
+def test_calibrate_refuses_a_window_that_is_none(tmp_path, window):
+    done = servebench("calibrate", "--users", 1, "--window", window, "--out", tmp_path, cache=tmp_path)
+    assert done.returncode == 2
+    assert "--window: " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_skipped_conversations_are_told(tmp_path):
+    turns = [[{"from": "human", "value": "q"}], [], [{"from": "human", "value": None}]]
+    path = tmp_path / "sharegpt.json"
+    path.write_text(json.dumps([{"conversations": turn} for turn in turns]), encoding="utf-8")
+    with ScriptedServer(lambda _: reply(2)) as server:
+        done, out = load(server, tmp_path, "--requests", 2, "--prompts", path)
+    assert done.returncode == 0, done.stderr
+    assert "2 conversations in which nobody asks anything were skipped" in " ".join(done.stdout.split())
+    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    assert (summary["meta"]["prompts"]["prompts"], summary["meta"]["prompts"]["skipped"]) == (1, 2)
 
 
 def test_calibrate_writes_and_remembers(tmp_path):

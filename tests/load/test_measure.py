@@ -14,9 +14,11 @@ import pyarrow.compute as pc
 import pytest
 from scripted_server import CLOSE, END, HEAD, RESET, ScriptedServer, finish, framed, refusal, reply, token
 
+from servebench.faults import Fault
 from servebench.figures import Line, measurement_figures
 from servebench.load.exchange import Exchange
 from servebench.load.run import measure
+from servebench.load.transport import HEAD_BYTES
 from servebench.load.users import Ledger
 from servebench.load.workers import LoadError
 from servebench.load.workload import Target, Workload
@@ -204,6 +206,20 @@ def test_64_users_and_three_kinds_of_failure():
         assert row["http_status"] == (503 if row["status"] == "http_error" else 200)
 
 
+def test_odd_heads_cost_one_request_each_and_nothing_else():
+    other_bytes = HEAD.replace(b"\r\n\r\n", b"\r\nx: \xe6\x9d\xb1\xff\r\n\r\n")
+    answers = {
+        2: [b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab"],
+        5: [b"HTTP/1.1 200 OK\r\ntransfer-encoding: gzip\r\n\r\n\x1f\x8b"],
+        8: [b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n"],
+        11: [b"HTTP/1.1 200 OK\r\nx: ", 2 * HEAD_BYTES * b"a"],
+        14: [other_bytes, framed(token()), framed(finish(1)), END],
+    }
+    measurement, _ = measured(lambda r: answers.get(r.number) or reply(2), 4, mode="count", requests=40)
+    assert statuses(measurement) == {"ok": 36, "truncated": 4}
+    assert all(row["error"] for row in rows(measurement, "status", "error") if row["status"] == "truncated")
+
+
 def test_stale_connections_at_64_users():
     """The server drops every connection, unannounced, when its third request comes."""
     dropped = []
@@ -307,9 +323,9 @@ def test_a_conversation_grows_and_carries_the_replies():
 
 def test_a_trace_is_replayed(tmp_path):
     lines = [
-        {"arrival_s": 0.6, "messages": [{"role": "user", "content": "last"}], "max_tokens": 3},
         {"arrival_s": 0.0, "prompt": "first", "max_tokens": 1},
         {"arrival_s": 0.3, "prompt": "second"},
+        {"arrival_s": 0.6, "messages": [{"role": "user", "content": "last"}], "max_tokens": 3},
     ]
     path = tmp_path / "trace.jsonl"
     path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
@@ -393,7 +409,7 @@ def test_no_server_is_an_error_and_leaves_nobody_behind():
     ],
 )
 def test_what_cannot_be_measured_is_said_before_anything_starts(workload, message):
-    with pytest.raises((ValueError, OSError), match=message):
+    with pytest.raises(Fault, match=message):
         measure(Target(url="http://127.0.0.1:9", model="m"), Workload(**workload), 1)
 
 

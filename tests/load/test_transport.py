@@ -15,7 +15,17 @@ from hypothesis import strategies as st
 from scripted_server import CLOSE, DONE, END, HEAD, RESET, ScriptedServer, finish, framed, refusal, reply, token
 
 from servebench.load.exchange import Exchange
-from servebench.load.transport import Channel, Connection, Origin, StampingTransport, Timeouts, head, last_progress_ns
+from servebench.load.stream import parse
+from servebench.load.transport import (
+    HEAD_BYTES,
+    Channel,
+    Connection,
+    Origin,
+    StampingTransport,
+    Timeouts,
+    head,
+    last_progress_ns,
+)
 
 BODY = token("a") + token("b") + finish(2) + DONE
 CHUNKED = HEAD + framed(token("a")) + framed(token("b")) + framed(finish(2) + DONE) + END
@@ -104,6 +114,66 @@ def test_what_is_not_http_is_truncated_with_evidence():
     assert told.failure == "truncated"
     assert "SSH-2.0" in told.error
     assert not connection.alive
+
+
+OK = b"HTTP/1.1 200 OK\r\n"
+
+
+@pytest.mark.parametrize(
+    ("headers", "evidence"),
+    [
+        (b"content-length: 5\r\ncontent-length: 5", "Content-Length"),
+        (b"content-length: 5\r\ncontent-length: 6", "Content-Length"),
+        (b"content-length: 99999999999999999999999", "Content-Length"),
+        (b"content-length: -5", "Content-Length"),
+        (b"content-length: five", "Content-Length"),
+        (b"content-length: 5\r\ntransfer-encoding: chunked", "Content-Length"),
+        (b"transfer-encoding: gzip", "transfer-encoding nobody asked for: b'gzip'"),
+        (b"transfer-encoding: gzip, chunked", "transfer-encoding nobody asked for: b'gzip'"),
+        (b"transfer-encoding: \xff", r"transfer-encoding nobody asked for: b'\xff'"),
+        (b"transfer-encoding:", "Empty Transfer-Encoding"),
+        (b"no colon", "header"),
+        (b"x-\xff: a", "header"),
+        (b"x: a\x00b", "header"),
+        (b"x: " + 2 * HEAD_BYTES * b"a", "the head of the response goes on after"),
+        (HEAD_BYTES // 4 * b"a: b\r\nc:", "the head of the response goes on after"),
+    ],
+)
+def test_headers_that_frame_nothing_are_truncated_with_evidence(headers, evidence):
+    message = OK + headers + b"\r\n\r\n" + BODY
+    told, connection = fed([message[at : at + 65_536] for at in range(0, len(message), 65_536)], eof=True)
+    assert (told.failure, told.complete) == ("truncated", False)
+    assert evidence in told.error
+    assert len(told.error) < 1000
+    assert not connection.alive
+    assert parse(told).status == "truncated"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        b"x: \xe6\x9d\xb1\xff",
+        b"x:",
+        b"transfer-encoding: identity",
+        b"Transfer-Encoding: Chunked",
+        b"transfer-encoding: chunked\r\ntransfer-encoding: chunked",
+    ],
+)
+def test_odd_headers_that_change_nothing(headers):
+    body = framed(BODY) + END if b"hunked" in headers else BODY
+    check_whole(fed([OK + headers + b"\r\n\r\n" + body], eof=True)[0])
+
+
+def test_a_switch_of_protocols_nobody_asked_for_is_truncated():
+    head = b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n"
+    told, connection = fed([head])
+    assert (told.failure, told.complete, connection.alive) == ("truncated", False, False)
+    assert "changed to another protocol: b'HTTP/1.1 101" in told.error
+
+
+def test_an_http_error_with_a_strange_transfer_encoding_stays_one():
+    told, _ = fed([b"HTTP/1.1 503 Busy\r\ntransfer-encoding: gzip\r\n\r\nbusy"])
+    assert parse(told).status == "http_error"
 
 
 def test_each_block_has_the_stamp_of_its_arrival():
@@ -223,6 +293,18 @@ def test_nobody_listens():
     assert (told.failure, told.sent_ns) == ("connect_error", None)
     assert "refused" in told.error.lower()
     assert refused == told.error
+
+
+@pytest.mark.parametrize("host", ["my..host", 70 * "a" + ".example"])
+def test_a_name_no_host_can_have_is_a_connect_error(host):
+    async def talk():
+        told = exchange()
+        await Channel(Origin(host, 80, None), Timeouts(2, 5)).exchange(told, b"")
+        return told
+
+    told = uvloop.run(talk())
+    assert (told.failure, told.sent_ns) == ("connect_error", None)
+    assert f"{host} is no host name" in told.error
 
 
 def test_a_status_and_its_body_are_kept():

@@ -6,7 +6,8 @@ from itertools import pairwise
 import pytest
 import yaml
 
-from servebench.load.prompts import BUILT_IN, NUMBERS, PromptError, load, number
+from servebench.faults import Fault
+from servebench.load.prompts import BUILT_IN, NUMBERS, load, number
 from servebench.load.workload import Workload
 
 EN_SHORT = yaml.safe_load((BUILT_IN / "en-short" / "set.yaml").read_text(encoding="utf-8"))
@@ -125,8 +126,11 @@ def test_shared_head_is_the_same_and_about_as_long_as_asked():
 
 def test_shared_head_before_a_system_message_is_refused(file):
     path = file({"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}]})
-    with pytest.raises(PromptError, match="system message of its own"):
+    with pytest.raises(Fault, match="system message of its own"):
         source(path, shared_prefix_tokens=100)
+
+
+USER = {"role": "user", "content": "q"}
 
 
 @pytest.mark.parametrize(
@@ -136,23 +140,114 @@ def test_shared_head_before_a_system_message_is_refused(file):
         ([{"prompt": "a"}, "[]"], r"p\.jsonl:2: is not a JSON object"),
         ([{"text": "a"}], r"p\.jsonl:1: has neither `prompt` nor `messages`"),
         ([{"prompt": ""}], r"p\.jsonl:1: prompt: '' is not a text"),
-        ([{"messages": []}], r"p\.jsonl:1: messages: is not a list of objects"),
-        ([{"conversations": [{"from": "gpt", "value": "a"}]}], r"p\.jsonl:1: conversations: nobody asks"),
+        ([{"prompt": "a"}, {"prompt": "\ud800"}], r"p\.jsonl:2: cannot be sent as JSON in UTF-8 \(.*surrogates"),
+        ([{"id": "\udc00", "prompt": "a"}], r"p\.jsonl:1: cannot be sent"),
+        ([{"messages": [{"role": "user", "content": "a", "name": "\ud800"}]}], r"p\.jsonl:1: cannot be sent"),
+        (['{"prompt": "a", "weight": NaN}'], r"p\.jsonl:1: cannot be sent"),
+        (["[" * 100_000], r"p\.jsonl:1: is not JSON"),
+        ([{"prompt": None}], r"p\.jsonl:1: prompt: None is not a text"),
+        ([{"messages": []}], r"p\.jsonl:1: messages: \[\] is not a list of messages"),
+        ([{"messages": None}], r"p\.jsonl:1: messages: None is not a list of messages"),
+        ([{"messages": [5]}], r"p\.jsonl:1: messages: message 1: 5 is not an object"),
+        ([{"messages": [{"content": "a"}]}], r"p\.jsonl:1: messages: message 1: .* is not an object with `role`"),
+        ([{"messages": [USER, {"role": "user", "content": None}]}], r"p\.jsonl:1: messages: message 2: content: None"),
+        ([{"messages": [{"role": "user", "content": 5}]}], r"message 1: content: 5 is not a text"),
+        ([{"messages": [{"role": "user", "content": ["a"]}]}], r"message 1: content: \['a'\] is not a text"),
+        ([{"conversations": {}}], r"p\.jsonl:1: conversations: is not a list of objects"),
+        ([{"conversations": [{"from": "human"}]}], r"p\.jsonl:1: conversations: is not a list of objects"),
+        ([{"conversations": [{"from": "gpt", "value": "a"}]}], r"p\.jsonl: holds no prompts"),
         ([""], r"p\.jsonl: holds no prompts"),
     ],
 )
 def test_files_refused_by_line(file, lines, words):
-    with pytest.raises(PromptError, match=words):
+    with pytest.raises(Fault, match=words):
         source(file(*lines, name="p.jsonl"))
 
 
+def test_content_of_parts_and_beside_a_tool_call_is_sent_as_it_is(file):
+    call = {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}
+    parts = {"role": "user", "content": [{"type": "text", "text": "abc"}, {"type": "image_url", "image_url": {}}]}
+    prompts = source(file({"messages": [parts, call]}))
+    assert prompts.request(0)[1] == [parts, call]
+    assert prompts.describe()["prompt_chars"]["max"] == 3  # the words, not how Python writes a list or None
+
+
+def test_conversations_in_which_nobody_asks_are_skipped_and_counted(file):
+    def said(*turns):
+        return {"conversations": [{"from": who, "value": words} for who, words in turns]}
+
+    asked = said(("human", "q"), ("gpt", None))
+    unasked = [said(), said(("gpt", "a")), said(("human", None)), said(("human", "q"), ("human", ""))]
+    without_words = said(("system", None), ("human", "q"))
+    prompts = source(file(json.dumps([*unasked, asked, without_words]), name="s.json"))
+    assert prompts.request(0) == ("5", [{"role": "user", "content": "q"}])
+    assert (prompts.describe()["prompts"], prompts.describe()["skipped"]) == (1, 5)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("p.jsonl", r"p\.jsonl:2: is not JSON in UTF-8 \(.* byte 0xe9 in position 13"),
+        ("p.json", r"p\.json: is not JSON in UTF-8 \(.* byte 0xe9 in position 29"),
+    ],
+)
+def test_a_file_in_another_encoding_is_named_with_line_and_byte(tmp_path, name, words):
+    path = tmp_path / name
+    path.write_bytes('{"prompt": "a"}\n{"prompt": "cé"}\n'.encode("latin-1"))
+    with pytest.raises(Fault, match=words):
+        source(path)
+
+
+def test_half_a_surrogate_pair_in_a_list_is_named_with_its_item(file):
+    path = file('[{"prompt": "\\ud83d\\ude00"}, {"prompt": "\\ud83d"}]', name="p.json")
+    with pytest.raises(Fault, match=r"p\.json: item 2: cannot be sent"):
+        source(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("system: [", r"set\.yaml: is not YAML in UTF-8 \(.*line 1"),
+        ("license: 2024-99-99", r"set\.yaml: is not YAML"),
+        (b"system: \xe9", r"set\.yaml: is not YAML in UTF-8 \(.*0xe9"),
+        ("", r"set\.yaml: None is no mapping"),
+        ("- a", r"set\.yaml: \['a'\] is no mapping"),
+        ("instruction: 5", r"set\.yaml: instruction: 5 is not a text"),
+        ("system: [a]", r"set\.yaml: system: \['a'\] is not a text"),
+        ("language: [en]", r"set\.yaml: language: \['en'\] is not a text"),
+        (r'system: "\ud800"', r"set\.yaml: system: cannot be sent"),
+    ],
+)
+def test_a_set_that_says_nothing_of_itself(tmp_path, text, words):
+    (tmp_path / "set.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
+    (tmp_path / "documents.jsonl").write_text('{"id": "a", "text": "b"}')
+    with pytest.raises(Fault, match=words) as fault:
+        source(tmp_path)
+    assert "\n" not in str(fault.value)
+
+
+def test_a_sets_own_files(tmp_path):
+    (tmp_path / "set.yaml").write_text("license: CC0")
+    with pytest.raises(Fault, match=r"paragraphs\.jsonl: cannot be read"):
+        source(tmp_path)
+    same = json.dumps({"id": "a", "topic": "t", "text": "b"})
+    (tmp_path / "paragraphs.jsonl").write_text(f"{same}\n{same}")
+    with pytest.raises(Fault, match=r"paragraphs\.jsonl: .* the same id or text"):
+        source(tmp_path)
+    (tmp_path / "documents.jsonl").write_text('{"id": 5, "text": "b"}')
+    with pytest.raises(Fault, match=r"documents\.jsonl:1: id: 5 is not a text"):
+        source(tmp_path)
+    (tmp_path / "documents.jsonl").write_text('{"id": "a", "text": "b"}')
+    assert source(tmp_path).request(0) == ("a", [{"role": "user", "content": f"No. {number(0, 0):012d}\nb"}])
+
+
 def test_json_that_is_no_sharegpt(file):
-    with pytest.raises(PromptError, match="not a list of objects"):
+    with pytest.raises(Fault, match="not a list of objects"):
         source(file("{}", name="p.json"))
-    with pytest.raises(PromptError, match="is not JSON"):
+    with pytest.raises(Fault, match="is not JSON"):
         source(file('{"prompt": "a"}\n{"prompt": "b"}', name="p.json"))
 
 
 def test_unknown_names_say_which_there_are():
-    with pytest.raises(PromptError, match="'nothing' is neither a file nor a prompt set; built-in sets: en-short"):
+    with pytest.raises(Fault, match="'nothing' is neither a file nor a prompt set; built-in sets: en-short"):
         source("nothing")

@@ -2,6 +2,7 @@
 
 import pytest
 
+from servebench.faults import Fault
 from servebench.load.tokens import counter
 
 
@@ -25,9 +26,9 @@ def test_no_tokenizer_named():
 
 
 def test_not_there_or_not_a_tokenizer(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"tokenizer\.json is not a file"):
+    with pytest.raises(Fault, match=r"tokenizer\.json is not a file"):
         counter(str(tmp_path))
     (tmp_path / "tokenizer.json").write_text("{}")
     pytest.importorskip("tokenizers", reason="needs the package tokenizers")
-    with pytest.raises(ValueError, match="give the model's own"):
+    with pytest.raises(Fault, match="give the model's own"):
         counter(str(tmp_path))

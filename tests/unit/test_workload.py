@@ -2,13 +2,16 @@
 
 import pytest
 
+from servebench.faults import Fault
+from servebench.figures import Line
 from servebench.load.arrivals import Pause, read_trace
+from servebench.load.requests import Requests
 from servebench.load.workload import Target, Workload
 
 
 @pytest.mark.parametrize("url", ["http://", "http://:80", "http://127.0.0.1:abc", "http://[::1", "http://h:99999"])
 def test_a_url_nobody_can_connect_to(url):
-    with pytest.raises(ValueError, match=r"target\.url: .*has no host and port"):
+    with pytest.raises(Fault, match=r"target\.url: .*has no host and port"):
         Target(url=url, model="m")
 
 
@@ -17,21 +20,84 @@ def test_a_url_that_has_them(url):
     assert Target(url=url, model="m").url == url
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0])
-@pytest.mark.parametrize("key", ["window_s", "warmup_s", "timeout_s", "rate", "spread_s", "temperature", "top_p"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 1e300, 1.1e9])
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("window_s", "warmup_s", "timeout_s", "idle_timeout_s", "connect_timeout_s", "spread_s"),
+        *("rate", "temperature", "top_p"),
+    ],
+)
 def test_numbers_that_are_none(key, value):
-    with pytest.raises(ValueError, match=f"workload.{key}: "):
+    with pytest.raises(Fault, match=f"workload.{key}: .* is not from .* to 1e\\+09"):
         Workload(**{key: value})
 
 
-@pytest.mark.parametrize("text", ["nan", "inf", "exp:inf", "uniform:1,nan", "lognormal:nan,1"])
+@pytest.mark.parametrize("key", ["max_tokens", "min_targets", "requests", "turns", "shared_prefix_tokens"])
+@pytest.mark.parametrize("value", [0, -1, 10**30])
+def test_counts_that_are_none(key, value):
+    with pytest.raises(Fault, match=f"workload.{key}: {value} is not from 1 to"):
+        Workload(**{key: value})
+
+
+@pytest.mark.parametrize("key", ["window_s", "timeout_s", "rate"])
+def test_less_than_the_clock_can_tell(key):
+    with pytest.raises(Fault, match=f"workload.{key}: 1e-300 is not from 1e-09"):
+        Workload(**{key: 1e-300})
+
+
+def test_the_longest_and_the_shortest():
+    assert Workload(timeout_s=1e9, window_s=1e-9, warmup_s=0).timeout_s == 1e9
+
+
+@pytest.mark.parametrize("key", ["prompts", "system", "instruction", "trace", "tokenizer"])
+def test_half_a_surrogate_pair_in_what_is_asked(key):
+    with pytest.raises(Fault, match=f"workload.{key}: cannot be sent as JSON in UTF-8 .*surrogates"):
+        Workload(**{key: "a\udc80"})
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("model", "a\udc80"),
+        ("url", "http://a/\udc80"),
+        ("headers", {"x": "\udc80"}),
+        ("extra", {"stop": ["\ud800"]}),
+        ("extra", {"min_p": float("nan")}),
+        ("extra", {"day": {1, 2}}),
+    ],
+)
+def test_what_no_body_can_hold(key, value):
+    with pytest.raises(Fault, match=f"target.{key}: cannot be sent as JSON"):
+        Target(**{"url": "http://a", "model": "m", key: value})
+
+
+@pytest.mark.parametrize(("key", "value"), [("url", "http://a/\x00"), ("headers", {"x": "é"})])
+def test_what_no_head_can_hold(key, value):
+    target = Target(**{"url": "http://a", "model": "m", key: value})
+    with pytest.raises(Fault, match=r"^target\.url, target\.headers: make no request"):
+        Requests(target, Workload(), 0, 0, 1)
+
+
+@pytest.mark.parametrize(
+    "text", ["nan", "inf", "exp:inf", "uniform:1,nan", "lognormal:nan,1", "1e300", "exp:1e10", "lognormal:1,1e300"]
+)
 def test_pauses_that_are_none(text):
-    with pytest.raises(ValueError, match=r"workload\.think: "):
+    with pytest.raises(Fault, match=r"workload\.think: "):
         Pause.parse(text)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 0.0])
+@pytest.mark.parametrize("key", ["ttft_p95_s", "user_tok_s", "min_targets"])
+def test_a_line_that_is_none(key, value):
+    with pytest.raises(Fault, match=rf"line\.{key}: {value} is not positive"):
+        Line(**{key: value})
 
 
 def test_a_trace_that_is_no_file_and_one_that_is_no_text(tmp_path):
     (tmp_path / "latin.jsonl").write_bytes(b"\xff\xfe")
-    for path in (tmp_path / "missing.jsonl", tmp_path, tmp_path / "latin.jsonl"):
-        with pytest.raises(ValueError, match=f"^{path}: cannot be read: .*; name a JSONL file in UTF-8"):
+    for path in (tmp_path / "missing.jsonl", tmp_path):
+        with pytest.raises(Fault, match=f"^{path}: cannot be read: "):
             read_trace(str(path))
+    with pytest.raises(Fault, match=r"latin\.jsonl:1: is not JSON in UTF-8 \(.* byte 0xff"):
+        read_trace(str(tmp_path / "latin.jsonl"))

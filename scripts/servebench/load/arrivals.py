@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import inf, log
+from math import log
 from pathlib import Path
 from random import Random
 from typing import Any
+
+from servebench.faults import Fault
+from servebench.load import jsonl
+from servebench.load.prompts import chat
+from servebench.load.workload import MOST
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +27,7 @@ class Pause:
 
     @classmethod
     def parse(cls, text: str) -> Pause:
-        """ValueError says what is wrong with `text`."""
+        """Fault says what is wrong with `text`."""
         kind, colon, values = text.partition(":")
         if not colon:
             kind, values = "constant", text
@@ -33,11 +37,11 @@ class Pause:
         except ValueError:
             parameters = ()
         ordered = kind != "uniform" or list(parameters) == sorted(parameters)
-        if wanted != len(parameters) or not all(0 <= value < inf for value in parameters) or not ordered:
-            forms = "seconds, exp:MEAN, uniform:LOW,HIGH or lognormal:MEAN,SIGMA"
-            raise ValueError(f"workload.think: {text!r} is none of {forms}")
+        if wanted != len(parameters) or not all(0 <= value <= MOST for value in parameters) or not ordered:
+            forms = f"seconds, exp:MEAN, uniform:LOW,HIGH or lognormal:MEAN,SIGMA, all of it up to {MOST:g}"
+            raise Fault(f"workload.think: {text!r} is none of {forms}")
         if kind == "lognormal" and parameters[0] == 0:
-            raise ValueError(f"workload.think: {text!r}: the mean of a lognormal is more than 0")
+            raise Fault(f"workload.think: {text!r}: the mean of a lognormal is more than 0")
         return cls(kind, parameters)
 
     def draw_s(self, random: Random) -> float:
@@ -89,29 +93,29 @@ def read_trace(path: str) -> list[Entry]:
     """A JSONL file of `{"arrival_s": 0.25, "prompt": "…" | "messages": […], "max_tokens": 100}`, in order of arrival.
 
     `max_tokens` may be absent (the workload's then). Prompts are sent as they are: what a trace repeats, a cache may
-    know. ValueError names file, line and fault.
+    know. Raises Fault.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: cannot be read: {error}; name a JSONL file in UTF-8") from None
-    entries = []
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip():
-            try:
-                entries.append(_entry(number, json.loads(line)))
-            except (ValueError, KeyError, TypeError) as error:
-                wanted = "give arrival_s, prompt or messages, and max_tokens if wanted"
-                raise ValueError(f"{path}:{number}: {type(error).__name__}: {error}; {wanted}") from None
+    entries: list[Entry] = []
+    for where, number, item in jsonl.lines(Path(path)):
+        entry = _entry(where, number, item)
+        if entries and entry.arrival_s < entries[-1].arrival_s:
+            before = f"{entries[-1].arrival_s} of line {entries[-1].line}"
+            raise Fault(f"{where}: arrival_s: {entry.arrival_s} is before the {before}; sort the lines by arrival_s")
+        entries.append(entry)
     if not entries:
-        raise ValueError(f"{path}: holds no requests; give one JSON object a line")
-    return sorted(entries, key=lambda entry: entry.arrival_s)
+        raise Fault(f"{path}: holds no requests; give one JSON object a line")
+    return entries
 
 
-def _entry(number: int, line: dict[str, Any]) -> Entry:
-    arrival_s = float(line["arrival_s"])
-    if not 0 <= arrival_s < float("inf"):
-        raise ValueError(f"arrival_s {arrival_s} is not a number of seconds from 0 on")
-    messages = list(line["messages"]) if "messages" in line else [{"role": "user", "content": str(line["prompt"])}]
-    max_tokens = line.get("max_tokens")
-    return Entry(number, arrival_s, messages, None if max_tokens is None else int(max_tokens))
+def _entry(where: str, number: int, item: dict[str, Any]) -> Entry:
+    arrival_s: Any = item.get("arrival_s")
+    max_tokens = item.get("max_tokens")
+    if type(arrival_s) not in (int, float) or not 0 <= arrival_s <= MOST:
+        raise Fault(f"{where}: arrival_s: {arrival_s!r:.60} is not a number of seconds from 0 to {MOST:g}; give one")
+    if max_tokens is not None and (type(max_tokens) is not int or not 1 <= max_tokens <= MOST):
+        raise Fault(f"{where}: max_tokens: {max_tokens!r:.60} is not a positive integer; give one or leave it out")
+    if "messages" in item:
+        messages = chat(where, item)
+    else:
+        messages = [{"role": "user", "content": jsonl.text(where, item, "prompt")}]
+    return Entry(number, float(arrival_s), messages, max_tokens)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from secrets import randbits
 from typing import Annotated, Any
@@ -11,7 +10,8 @@ import typer
 
 from servebench.faults import Fault
 from servebench.figures import Line
-from servebench.load.workload import Target, Workload
+from servebench.load import jsonl
+from servebench.load.workload import LEAST, MOST, Target, Workload
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 Option = typer.Option
@@ -101,7 +101,7 @@ def load(
         line = Line(ttft_p95_s=line_ttft, user_tok_s=line_speed)
         seed = randbits(32) if seed is None else seed
         status = run_load(target, workload, users, out, processes=processes, seed=seed, line=line)
-    except (ValueError, OSError) as error:
+    except OSError as error:
         raise Fault(str(error)) from None
     raise typer.Exit(status)
 
@@ -117,13 +117,10 @@ def _mode(
 
 
 def _object(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise typer.BadParameter(f"--extra: {text!r} is not JSON: {error}") from None
-    if not isinstance(value, dict):
+    found = jsonl.value("--extra", text.encode(errors="surrogatepass"), "give one JSON object")
+    if not isinstance(found, dict):
         raise typer.BadParameter(f"--extra: {text!r} is not a JSON object")
-    return value
+    return found
 
 
 def _headers(lines: list[str] | None) -> dict[str, str]:
@@ -150,4 +147,10 @@ def calibrate(
         counts = []
     if not counts or min(counts) < 1:
         raise typer.BadParameter(f"--users: {users!r} is not positive integers separated by commas")
-    raise typer.Exit(run_calibrate(counts, out, window_s=window, processes=processes))
+    if not LEAST <= window <= MOST:
+        raise typer.BadParameter(f"--window: {window} is not from {LEAST:g} to {MOST:g} seconds")
+    try:
+        status = run_calibrate(counts, out, window_s=window, processes=processes)
+    except OSError as error:
+        raise Fault(str(error)) from None
+    raise typer.Exit(status)

@@ -106,6 +106,9 @@ def _print_summary(
     for words, value in client_error(known, meta["users"]):
         table.add_row(words, value)
     console.print(table)
+    if skipped := meta["prompts"]["skipped"]:
+        words = "conversations in which nobody asks anything were skipped"
+        console.print(f"[yellow]{meta['prompts']['name']}: {skipped} {words}")
     if found["invalid_reasons"]:
         console.print(f"[yellow]not valid: {found['invalid_reasons']}")
     evidence = [error for error in measured.requests.filter(_broken(measured))["error"].to_pylist() if error]

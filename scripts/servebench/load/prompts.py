@@ -4,8 +4,7 @@ A prompt made from a document is the instruction, a line with a number that no o
 so no document is ever served from a prompt cache, while the head before the number may be (experiment.md).
 """
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
@@ -16,6 +15,8 @@ from typing import Any
 import numpy as np
 import yaml
 
+from servebench.faults import Fault
+from servebench.load import jsonl
 from servebench.load.documents import Paragraph, documents
 from servebench.load.tokens import counter
 from servebench.load.workload import Workload
@@ -32,10 +33,6 @@ _STEP = 618_033_988_749
 _CHARS_PER_TOKEN = {"ja": 1.4, "en": 4.6}
 
 
-class PromptError(ValueError):
-    """Prompts that cannot be used; the message names file, line, key and remedy."""
-
-
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A document that becomes a message, or messages as they are; `turns` are the user messages that may follow."""
@@ -47,7 +44,7 @@ class Entry:
 
     @property
     def text(self) -> str:
-        return self.document if self.document is not None else str(self.messages[-1]["content"])
+        return self.document if self.document is not None else said(self.messages[-1])
 
 
 @dataclass(frozen=True)
@@ -59,6 +56,8 @@ class PromptSource:
     system: str | None
     instruction: str | None
     seed: int
+    # Conversations of the file in which nobody asks anything, or without words.
+    skipped: int = 0
 
     def request(self, n: int) -> tuple[str, list[Message]]:
         """(prompt_id, messages) of the measurement's n-th request, from 0. The entries come round and round in an
@@ -78,10 +77,10 @@ class PromptSource:
 
     def describe(self) -> dict[str, Any]:
         """JSON-able: how many prompts, and the characters of their messages, number lines included."""
-        chars = np.array([sum(len(str(m["content"])) for m in self._messages(entry, 0)) for entry in self.entries])
+        chars = np.array([sum(len(said(m)) for m in self._messages(entry, 0)) for entry in self.entries])
         ranks = np.percentile(chars, (0, 5, 50, 95, 100), method="inverted_cdf")
         lengths = dict(zip(("min", "p5", "p50", "p95", "max"), map(int, ranks), strict=True))
-        return {"name": self.name, "prompts": len(chars), "prompt_chars": lengths}
+        return {"name": self.name, "prompts": len(chars), "skipped": self.skipped, "prompt_chars": lengths}
 
     def _messages(self, entry: Entry, n: int) -> list[Message]:
         messages = entry.messages
@@ -113,37 +112,61 @@ def load(workload: Workload, seed: int) -> PromptSource:
     """The prompts that a workload names: a built-in set, a folder with a set.yaml, or a file.
 
     A file is JSONL with `prompt` (a document: it gets instruction and number line) or `messages` (sent as they are)
-    in each line, or ShareGPT, JSON or JSONL, with `conversations` (its replies are not sent). `system` and
-    `instruction` of the workload replace the set's; messages that begin with a system message keep their own.
-    `shared_prefix_tokens` puts about so many tokens of the prompts' own texts at the head of the system message.
-    Raises PromptError.
+    in each line, or ShareGPT, JSON or JSONL, with `conversations` (its replies are not sent; those in which nobody asks
+    anything are skipped and counted). `system` and `instruction` of the workload replace the set's; messages that begin
+    with a system message keep their own. `shared_prefix_tokens` puts about so many tokens of the prompts' own texts at
+    the head of the system message. Raises Fault.
     """
     name = workload.prompts
     path = BUILT_IN / name if (BUILT_IN / name / "set.yaml").is_file() else Path(name)
-    about: dict[str, Any] = {}
+    about: dict[str, str | None] = {}
+    found: list[Entry | None]
     if (path / "set.yaml").is_file():
-        about = yaml.safe_load((path / "set.yaml").read_text(encoding="utf-8"))
-        entries = _set_entries(path)
+        about = _about(path / "set.yaml")
+        found = [*_set_entries(path)]
     elif path.is_file():
-        entries = _file_entries(path)
+        found = _file_entries(path)
     else:
         sets = ", ".join(sorted(file.parent.name for file in BUILT_IN.glob("*/set.yaml")))
-        raise PromptError(f"prompts: {name!r} is neither a file nor a prompt set; built-in sets: {sets}")
+        raise Fault(f"prompts: {name!r} is neither a file nor a prompt set; built-in sets: {sets}")
+    entries = [entry for entry in found if entry is not None]
     if not entries:
-        raise PromptError(f"{path}: holds no prompts; give one JSON object a line")
+        raise Fault(f"{path}: holds no prompts; give one JSON object a line, with something asked in it")
     system = about.get("system") if workload.system is None else workload.system
     instruction = about.get("instruction") if workload.instruction is None else workload.instruction
     if workload.shared_prefix_tokens is not None:
-        count_tokens = counter(workload.tokenizer) or _estimate(about.get("language", "en"))
+        count_tokens = counter(workload.tokenizer) or _estimate(about.get("language"))
         head = _shared_text(entries, workload.shared_prefix_tokens, count_tokens)
         own = next(
             (entry.id for entry in entries if entry.messages and entry.messages[0].get("role") == "system"), None
         )
         if own is not None:
-            raise PromptError(f"{path}: {own}: has a system message of its own, which a shared head cannot precede")
+            raise Fault(f"{path}: {own}: has a system message of its own, which a shared head cannot precede")
         # One system message: some chat templates refuse a second.
         system = f"{head}\n\n{system}" if system else head
-    return PromptSource(name, entries, system, instruction, seed)
+    return PromptSource(name, entries, system, instruction, seed, len(found) - len(entries))
+
+
+def said(message: Message) -> str:
+    """The words of a message: its text, those of its parts, or none beside a tool call."""
+    content = message.get("content") or ""
+    return content if isinstance(content, str) else "".join(str(part.get("text") or "") for part in content)
+
+
+def chat(where: str, item: dict[str, Any]) -> list[Message]:
+    """`messages` as a chat server takes them: each with a role, and with a text, parts or tool calls. Raises Fault."""
+    messages = item["messages"]
+    if not isinstance(messages, list) or not messages:
+        raise Fault(f"{where}: messages: {messages!r:.60} is not a list of messages; give at least one")
+    for i, message in enumerate(messages, 1):
+        place = f"{where}: messages: message {i}"
+        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+            raise Fault(f"{place}: {message!r:.60} is not an object with `role` and `content`; make it one")
+        content = message.get("content")
+        parts = isinstance(content, list) and content and all(isinstance(part, dict) for part in content)
+        if not isinstance(content, str) and not parts and not (content is None and message.get("tool_calls")):
+            raise Fault(f"{place}: content: {content!r:.60} is not a text; give one, or take the message out")
+    return messages
 
 
 def _lot(what: str) -> int:
@@ -151,8 +174,8 @@ def _lot(what: str) -> int:
     return int.from_bytes(sha256(what.encode()).digest()[:8])
 
 
-def _estimate(language: str) -> Callable[[str], int]:
-    chars = _CHARS_PER_TOKEN.get(language, _CHARS_PER_TOKEN["en"])
+def _estimate(language: str | None) -> Callable[[str], int]:
+    chars = _CHARS_PER_TOKEN.get(language or "en", _CHARS_PER_TOKEN["en"])
     return lambda text: round(len(text) / chars)
 
 
@@ -165,69 +188,65 @@ def _shared_text(entries: list[Entry], tokens: int, count_tokens: Callable[[str]
         if have + adds >= tokens:
             return text + piece[: -(-len(piece) * (tokens - have) // adds)]
         text, have = text + piece, have + adds
-    raise PromptError("no text to make a shared head of")
+    raise Fault("no text to make a shared head of")
+
+
+def _about(path: Path) -> dict[str, str | None]:
+    """`system`, `instruction` and `language` of a set.yaml, where it has them."""
+    try:
+        about = yaml.safe_load(jsonl.read(path).decode())
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise Fault(f"{path}: is not YAML in UTF-8 ({' '.join(str(error).split())}); correct it there") from None
+    if not isinstance(about, dict):
+        raise Fault(f"{path}: {about!r:.60} is no mapping of keys to values; give system, instruction, language")
+    texts = {key: about.get(key) for key in ("system", "instruction", "language")}
+    for key, found in texts.items():
+        if not isinstance(found, str | None):
+            raise Fault(f"{path}: {key}: {found!r:.60} is not a text; put it in quotes, or leave it out")
+        jsonl.sendable(f"{path}: {key}", found)
+    return texts
 
 
 def _set_entries(folder: Path) -> list[Entry]:
     """The documents of a set: documents.jsonl as they are, or composed of paragraphs.jsonl."""
     path = folder / "documents.jsonl"
     if path.is_file():
-        return [Entry(line["id"], line["text"]) for _, line in _lines(path, "id", "text")]
-    lines = _lines(folder / "paragraphs.jsonl", "id", "topic", "text")
-    made = documents([Paragraph(line["id"], line["topic"], line["text"]) for _, line in lines])
-    return [Entry(document.id, document.text) for document in made]
-
-
-def _file_entries(path: Path) -> list[Entry]:
-    if path.suffix == ".jsonl":
-        return [_entry(f"{path}:{i}", i, line) for i, line in _lines(path)]
+        return [Entry(jsonl.text(at, line, "id"), jsonl.text(at, line, "text")) for at, _, line in jsonl.lines(path)]
+    path = folder / "paragraphs.jsonl"
+    keys = ("id", "topic", "text")
+    paragraphs = [Paragraph(*(jsonl.text(at, line, key) for key in keys)) for at, _, line in jsonl.lines(path)]
     try:
-        items = json.loads(path.read_text(encoding="utf-8"))
+        return [Entry(document.id, document.text) for document in documents(paragraphs)]
     except ValueError as error:
-        raise PromptError(f"{path}: is not JSON ({error}); name a file of JSON lines *.jsonl") from error
+        raise Fault(f"{path}: {error}") from None
+
+
+def _file_entries(path: Path) -> list[Entry | None]:
+    """None for what is skipped."""
+    if path.suffix == ".jsonl":
+        return [_entry(where, i, line) for where, i, line in jsonl.lines(path)]
+    items = jsonl.value(str(path), jsonl.read(path), "name a file of JSON lines *.jsonl")
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-        raise PromptError(f"{path}: is not a list of objects; ShareGPT has one with `conversations` for each")
-    return [_entry(f"{path}: item {i}", i, item) for i, item in enumerate(items, 1)]
+        raise Fault(f"{path}: is not a list of objects; ShareGPT has one with `conversations` for each")
+    places = [(f"{path}: item {i}", i, item) for i, item in enumerate(items, 1)]
+    return [_entry(where, i, jsonl.sendable(where, item)) for where, i, item in places]
 
 
-def _entry(where: str, i: int, item: dict[str, Any]) -> Entry:
-    """One prompt of a file; `i` is its id where it gives none."""
+def _entry(where: str, i: int, item: dict[str, Any]) -> Entry | None:
+    """One prompt of a file; `i` is its id where it gives none. None for a conversation that is skipped."""
     id = str(item.get("id", i))
     if "prompt" in item:
-        return Entry(id, _text(where, item, "prompt"))
-    key, role, text = ("messages", "role", "content") if "messages" in item else ("conversations", "from", "value")
-    if key not in item:
-        raise PromptError(f"{where}: has neither `prompt` nor `messages` nor `conversations`; add one")
-    said = item[key]
-    if not isinstance(said, list) or not said or not all(isinstance(m, dict) and role in m and text in m for m in said):
-        raise PromptError(f"{where}: {key}: is not a list of objects with `{role}` and `{text}`; give at least one")
-    if key == "messages":
-        return Entry(id, messages=said)
-    system = [{"role": "system", "content": m[text]} for m in said if m[role] == "system"][:1]
-    turns = [_text(f"{where}: {key}", m, text) for m in said if m[role] in ("human", "user")]
-    if not turns:
-        raise PromptError(f"{where}: {key}: nobody asks anything in it; take it out")
-    return Entry(id, messages=[*system, {"role": "user", "content": turns[0]}], turns=turns[1:])
-
-
-def _lines(path: Path, *keys: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line number, object) of a JSONL file, each with text under every key; empty lines are passed over."""
-    for i, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            item = json.loads(line)
-        except ValueError as error:
-            raise PromptError(f"{path}:{i}: is not JSON ({error}); one JSON object a line") from error
-        if not isinstance(item, dict):
-            raise PromptError(f"{path}:{i}: is not a JSON object; one JSON object a line")
-        for key in keys:
-            _text(f"{path}:{i}", item, key)
-        yield i, item
-
-
-def _text(where: str, item: dict[str, Any], key: str) -> str:
-    text = item.get(key)
-    if not isinstance(text, str) or not text:
-        raise PromptError(f"{where}: {key}: {text!r} is not a text; give some")
-    return text
+        return Entry(id, jsonl.text(where, item, "prompt"))
+    if "messages" in item:
+        return Entry(id, messages=chat(where, item))
+    if "conversations" not in item:
+        raise Fault(f"{where}: has neither `prompt` nor `messages` nor `conversations`; add one")
+    turns = item["conversations"]
+    if not isinstance(turns, list) or not all(isinstance(m, dict) and "from" in m and "value" in m for m in turns):
+        raise Fault(f"{where}: conversations: is not a list of objects with `from` and `value`; make it one")
+    system = [m["value"] for m in turns if m["from"] == "system"][:1]
+    asked = [m["value"] for m in turns if m["from"] in ("human", "user")]
+    if not asked or not all(isinstance(words, str) and words for words in (*system, *asked)):
+        return None
+    head = [{"role": "system", "content": words} for words in system]
+    return Entry(id, messages=[*head, {"role": "user", "content": asked[0]}], turns=asked[1:])

@@ -10,6 +10,7 @@ import httpx
 import msgspec
 
 from servebench import __version__
+from servebench.faults import Fault
 from servebench.load import prompts
 from servebench.load.arrivals import read_trace
 from servebench.load.exchange import Exchange
@@ -45,7 +46,10 @@ class Requests:
         }
         if target.api_key_env is not None:
             headers["authorization"] = f"Bearer {_secret(target.api_key_env)}"
-        self._http = httpx.Request("POST", target.chat_url, headers=headers)
+        try:
+            self._http = httpx.Request("POST", target.chat_url, headers=headers)
+        except (httpx.InvalidURL, UnicodeEncodeError) as error:
+            raise Fault(f"target.url, target.headers: make no request ({error}); give both in ASCII") from None
         body = {
             "model": target.model,
             "stream": True,
@@ -120,4 +124,4 @@ def _secret(name: str) -> str:
     try:
         return os.environ[name]
     except KeyError:
-        raise ValueError(f"target.api_key_env: {name} is not set; export it") from None
+        raise Fault(f"target.api_key_env: {name} is not set; export it") from None

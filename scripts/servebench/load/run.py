@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.feather as feather
 
+from servebench.faults import Fault
 from servebench.load import PROTOCOL
 from servebench.load.arrivals import Pause
 from servebench.load.measurement import Measurement
@@ -50,7 +51,8 @@ def measure(
 
     `seed` decides prompts' order, number lines, pauses and arrivals. `progress` is called about once a second with
     {phase (warmup|window|drain|whole), elapsed_s, total_s (None when unknown), running, finished, failures}.
-    Raises LoadError when no connection can be opened at all or a worker dies; failed requests are results.
+    Raises Fault for what cannot be asked, before anything starts, and LoadError when no connection can be opened at
+    all or a worker dies; failed requests are results.
     """
     return run(target, workload, users, processes=processes, seed=seed, progress=progress)[0]
 
@@ -67,7 +69,7 @@ def run(
 ) -> tuple[Measurement, pa.Table | None]:
     """As `measure`; with `clock`, also the stamps of the clock server that was loaded (worker.CLOCK_SCHEMA)."""
     if users < 1:
-        raise ValueError(f"users: {users} is not a positive integer")
+        raise Fault(f"users: {users} is not a positive integer")
     requests = Requests(target, workload, seed, 0, 1)  # what is wrong with it is said here, not in a worker
     if workload.mode == "trace":
         requests.trace()

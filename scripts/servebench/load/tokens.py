@@ -3,12 +3,14 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from servebench.faults import Fault
+
 
 def counter(tokenizer: str | None) -> Callable[[str], int] | None:
     """How many tokens a text is, without special tokens; None when no tokenizer is named.
 
     `tokenizer` is a tokenizer.json or a folder that holds one. Needs the package `tokenizers`, imported only here.
-    Raises FileNotFoundError, or ValueError for a file that is no tokenizer.
+    Raises Fault for a file that is not there or is no tokenizer.
     """
     if tokenizer is None:
         return None
@@ -16,13 +18,13 @@ def counter(tokenizer: str | None) -> Callable[[str], int] | None:
     if path.is_dir():
         path = path / "tokenizer.json"
     if not path.is_file():
-        raise FileNotFoundError(f"tokenizer: {path} is not a file; give a tokenizer.json or a folder that holds one")
+        raise Fault(f"tokenizer: {path} is not a file; give a tokenizer.json or a folder that holds one")
     try:
         from tokenizers import Tokenizer
     except ImportError as error:
-        raise ImportError("tokenizer: needs the package `tokenizers`; pip install tokenizers") from error
+        raise Fault("tokenizer: needs the package `tokenizers`; pip install tokenizers") from error
     try:
         model = Tokenizer.from_file(str(path))
     except Exception as error:  # the package raises bare Exception
-        raise ValueError(f"tokenizer: {path}: {error}; give the model's own tokenizer.json") from error
+        raise Fault(f"tokenizer: {path}: {error}; give the model's own tokenizer.json") from error
     return lambda text: len(model.encode(text, add_special_tokens=False).ids)

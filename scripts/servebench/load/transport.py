@@ -21,6 +21,8 @@ import httpx
 from servebench.load.exchange import Exchange
 
 _NS = 1_000_000_000
+# A head longer than this is no answer to a chat request; others stop at 8 to 64 KiB.
+HEAD_BYTES = 1 << 20
 _DAY_S = 86_400.0
 
 
@@ -49,6 +51,7 @@ class Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._until_close = False
         self._in_body = False
+        self._head_bytes = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's do not inherit from it
@@ -62,6 +65,7 @@ class Connection(asyncio.Protocol):
         self._done = loop.create_future()
         self.headers = []
         self._until_close = self._in_body = False
+        self._head_bytes = 0
         if exchange.sent_ns is None:
             exchange.sent_ns = monotonic_ns()
         self._transport.write(payload)
@@ -95,6 +99,12 @@ class Connection(asyncio.Protocol):
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
             self._give_up("truncated", f"not HTTP/1.1: {error}: {data[:200]!r}")
+        except httptools.HttpParserUpgrade:
+            self._give_up("truncated", f"the server changed to another protocol: {data[:200]!r}")
+        if not self._in_body:
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES:
+                self._give_up("truncated", f"the head of the response goes on after {self._head_bytes} bytes")
 
     def eof_received(self) -> None:
         self._now_ns = monotonic_ns()
@@ -128,8 +138,16 @@ class Connection(asyncio.Protocol):
         self._in_body = status >= 200  # 100 and 103 announce the real one
         if self._in_body:
             self._exchange.http_status = status
-            framed = {name.lower() for name, _ in self.headers} & {b"content-length", b"transfer-encoding"}
-            self._until_close = not framed
+            sized = any(name.lower() == b"content-length" for name, _ in self.headers)
+            codings = {
+                coding.strip().lower()
+                for name, value in self.headers
+                if name.lower() == b"transfer-encoding"
+                for coding in value.split(b",")
+            }
+            if strange := codings - {b"", b"identity", b"chunked"}:
+                self._give_up("truncated", f"transfer-encoding nobody asked for: {b', '.join(sorted(strange))!r:.200}")
+            self._until_close = not sized and b"chunked" not in codings
         else:
             self.headers = []
 
@@ -222,6 +240,8 @@ class Origin:
                 transport, connection = await connecting
         except TimeoutError:
             raise TimeoutError(f"no connection to {self.host}:{self.port} within {timeout_s:g} s") from None
+        except UnicodeError as error:  # an empty or too long part of the name
+            raise OSError(f"{self.host} is no host name: {error}") from None
         if self.address is None:
             self.address = transport.get_extra_info("peername")[0]
         return connection

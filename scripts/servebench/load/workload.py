@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from math import inf
 from typing import Any, get_args, get_type_hints
 from urllib.parse import urlsplit
 
+from servebench.faults import Fault
+from servebench.load.jsonl import sendable
+
 MODES = ("closed", "count", "open", "conversation", "trace", "shared-prefix")
 ARRIVALS = ("poisson", "constant")
+# Of any number: a nanosecond is the clock's unit, and 31 years of them fit into its 64 bits.
+LEAST, MOST = 1e-9, 1e9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,16 +30,17 @@ class Target:
     headers: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        _sendable("target", self)
         if not self.url.startswith(("http://", "https://")):
-            raise ValueError(f"target.url: {self.url!r} does not start with http:// or https://")
+            raise Fault(f"target.url: {self.url!r} does not start with http:// or https://")
         try:
             there = urlsplit(self.url).hostname and urlsplit(self.url).port != 0
         except ValueError:  # a port that is no number, a bracket that stays open
             there = False
         if not there:
-            raise ValueError(f"target.url: {self.url!r} has no host and port to connect to; like http://127.0.0.1:8000")
+            raise Fault(f"target.url: {self.url!r} has no host and port to connect to; like http://127.0.0.1:8000")
         if not self.model:
-            raise ValueError("target.model: empty; name the model as the server calls it")
+            raise Fault("target.model: empty; name the model as the server calls it")
 
     @property
     def chat_url(self) -> str:
@@ -89,35 +94,32 @@ class Workload:
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
-            raise ValueError(f"workload.mode: {self.mode!r} is none of {', '.join(MODES)}")
+            raise Fault(f"workload.mode: {self.mode!r} is none of {', '.join(MODES)}")
         if self.arrivals not in ARRIVALS:
-            raise ValueError(f"workload.arrivals: {self.arrivals!r} is none of {', '.join(ARRIVALS)}")
-        for key in ("max_tokens", "window_s", "timeout_s", "connect_timeout_s"):
-            _positive(key, getattr(self, key))
-        for key in ("idle_timeout_s", "min_targets", "requests", "rate", "turns", "shared_prefix_tokens"):
-            if getattr(self, key) is not None:
-                _positive(key, getattr(self, key))
-        for key in ("temperature", "top_p", "warmup_s", "spread_s"):
-            value = getattr(self, key)
-            if value is not None and not 0 <= value < inf:
-                raise ValueError(f"workload.{key}: {value} is negative or no finite number")
+            raise Fault(f"workload.arrivals: {self.arrivals!r} is none of {', '.join(ARRIVALS)}")
+        for least, keys in _LEAST.items():
+            for key in keys:
+                value = getattr(self, key)
+                if value is not None and not least <= value <= MOST:
+                    raise Fault(f"workload.{key}: {value} is not from {least:g} to {MOST:g}")
         for mode, key in _NEEDS.items():
             if self.mode == mode and getattr(self, key) is None:
-                raise ValueError(f"workload.{key}: mode {mode!r} needs it")
+                raise Fault(f"workload.{key}: mode {mode!r} needs it")
+        _sendable("workload", self)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Workload:
-        """A workload from a configuration's mapping; ValueError names the first unknown key or wrong type."""
+        """A workload from a configuration's mapping; Fault names the first unknown key or wrong type."""
         hints = get_type_hints(cls)
         for key, value in values.items():
             if key not in hints:
-                raise ValueError(f"workload.{key}: unknown; known are {', '.join(sorted(hints))}")
+                raise Fault(f"workload.{key}: unknown; known are {', '.join(sorted(hints))}")
             kinds = get_args(hints[key]) or (hints[key],)
             if isinstance(value, int) and not isinstance(value, bool) and float in kinds:
                 continue
             if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
                 wanted = " or ".join("null" if kind is type(None) else kind.__name__ for kind in kinds)
-                raise ValueError(f"workload.{key}: {value!r} is not {wanted}")
+                raise Fault(f"workload.{key}: {value!r} is not {wanted}")
         return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:
@@ -125,6 +127,11 @@ class Workload:
         return asdict(self)
 
 
+_LEAST = {
+    0: ("temperature", "top_p", "warmup_s", "spread_s"),
+    LEAST: ("window_s", "timeout_s", "idle_timeout_s", "connect_timeout_s", "rate"),
+    1: ("max_tokens", "min_targets", "requests", "turns", "shared_prefix_tokens"),
+}
 _NEEDS = {
     "count": "requests",
     "open": "rate",
@@ -134,6 +141,6 @@ _NEEDS = {
 }
 
 
-def _positive(key: str, value: float) -> None:
-    if not 0 < value < inf:
-        raise ValueError(f"workload.{key}: {value} is not positive and finite")
+def _sendable(name: str, asked: Target | Workload) -> None:
+    for key, value in vars(asked).items():
+        sendable(f"{name}.{key}", value)
