@@ -13,14 +13,19 @@ from rich.markup import escape
 from rich.table import Table
 
 from servebench import cache, estimate, requirements
+from servebench.faults import Fault
 from servebench.plan import Plan
 from servebench.watch import gpu, host
 
 GIB = 2**30
+# Of a configuration's texts (config/schema.yaml).
+LANGUAGES = ("en", "ja")
 
 
 def command(plan: Plan, language: str) -> None:
     """Print all of it, the configuration's texts in `language` (en or ja). Starts and fetches nothing."""
+    if language not in LANGUAGES:
+        raise Fault(f"--language: {language!r} is unknown; one of {', '.join(LANGUAGES)}")
     results, cache_root = Path("results") / plan.experiment, cache.root(plan.runtime.cache)
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"[bold]{escape(say(plan.title, language))}[/bold]")

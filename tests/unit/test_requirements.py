@@ -4,9 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
-from servebench import cli, configuration, estimate, requirements
+from servebench import cli, configuration, estimate, plan_command, requirements
 
 CONFIG = configuration.ROOT / "config"
 
@@ -115,3 +116,13 @@ def test_several_configurations_stand_behind_one_option_as_for_snakemake(tmp_pat
         cli.main(["plan", "--configfile", str(CONFIG / "h200.yaml"), str(overlay), "--language", "en"])
     assert end.value.code == 0
     assert "experiment h200-site: 16 settings" in capsys.readouterr().out
+
+
+def test_a_language_nobody_wrote_is_refused_with_those_there_are(capsys):
+    with pytest.raises(SystemExit) as end:
+        cli.main(["plan", "--language", "xx"])
+    assert end.value.code == 1
+    assert capsys.readouterr() == ("", "servebench: --language: 'xx' is unknown; one of en, ja\n")
+    schema = yaml.safe_load((CONFIG / "schema.yaml").read_text(encoding="utf-8"))
+    texts = schema["$defs"]["text"]["oneOf"][1]
+    assert set(plan_command.LANGUAGES) == set(texts["properties"])

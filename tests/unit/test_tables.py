@@ -391,14 +391,32 @@ def test_written_tables_read_back_the_same_and_wrong_ones_are_refused(tmp_path) 
         tables.read(tmp_path / "settings.parquet")
 
 
-@pytest.mark.parametrize(("mode", "later_s"), [("open", 3.0), ("trace", 3.0), ("closed", 0.0)])
-def test_ttft_counts_from_when_a_request_was_due_where_the_schedule_decides(mode: str, later_s: float) -> None:
+def due_earlier(seconds: int, mode: str) -> tuple[Record, Record]:
+    """A measurement, and the same one with requests that were due so many seconds before they were sent."""
     good = next(iter(synthetic.records_of(MAIN[:1], synthetic.plan_of(MAIN[:1]))))
     names = good.requests.schema.names
-    due = pa.compute.subtract(good.requests["sent_ns"], 3 * 10**9)
+    due = pa.compute.subtract(good.requests["sent_ns"], seconds * 10**9)
     late = good.requests.set_column(names.index("scheduled_ns"), good.requests.schema.field("scheduled_ns"), due)
-    record = replace(good, requests=late, meta={**(good.meta or {}), "mode": mode})
+    return good, replace(good, requests=late, meta={**(good.meta or {}), "mode": mode})
+
+
+@pytest.mark.parametrize(("mode", "later_s"), [("open", 3.0), ("trace", 3.0), ("closed", 0.0)])
+def test_ttft_counts_from_when_a_request_was_due_where_the_schedule_decides(mode: str, later_s: float) -> None:
+    good, record = due_earlier(3, mode)
     row, before = tables.ttft([record]).to_pylist()[0], tables.ttft([good]).to_pylist()[0]
     assert row["ttft_s"] == pytest.approx([seconds + later_s for seconds in before["ttft_s"]])
     p95_s = row["ttft_s"][-(-95 * len(row["ttft_s"]) // 100) - 1]
     assert p95_s == pytest.approx(tables.measurements([record], Line())["ttft_p95_s"][0].as_py())
+
+
+@pytest.mark.parametrize(
+    ("mode", "column"), [("open", "scheduled_ns"), ("trace", "scheduled_ns"), ("closed", "sent_ns")]
+)
+def test_slow_requests_count_from_when_they_were_due_where_the_schedule_decides(mode: str, column: str) -> None:
+    _, record = due_earlier(3, mode)
+    after_ns = record.meta["load_start_ns"] + 5 * synthetic.S
+    counted = [row for row in record.requests.to_pylist() if row[column] > after_ns]
+    slow = [row for row in counted if row["first_token_ns"] - row[column] > synthetic.S]
+    row = tables.slow_requests([record], {}).to_pylist()[0]
+    assert (row["other_slow"], row["other_total"]) == (len(slow), len(counted))
+    assert len(slow) == (len(counted) if column == "scheduled_ns" else 0)  # nobody waited 1 s from sending on
