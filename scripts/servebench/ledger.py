@@ -7,6 +7,7 @@ from pathlib import Path
 
 from servebench import estimate, store
 from servebench.faults import Fault
+from servebench.load.jsonl import sendable
 from servebench.plan import Plan, Setting
 from servebench.tasks import answers
 
@@ -51,6 +52,9 @@ def discard(
     plan: Plan, results: Path, run: str, setting: str, round_: int | None, users: int | None, why: str
 ) -> Iterator[str]:
     """Throw out the measurements of a setting (of one round, of one number of users); yields what was done."""
+    if not why.strip():
+        raise Fault(f"--why: {why!r} is no reason; say why, it is kept with the record")
+    sendable("--why", why)
     if setting not in plan.settings or plan.settings[setting].run != run:
         known = ", ".join(f"{s.run} {s.name}" for s in plan.settings.values())
         raise UnknownMeasurement(f"{run} {setting}: is not in experiment {plan.experiment}; there are: {known}")

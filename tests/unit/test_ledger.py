@@ -1,12 +1,15 @@
-"""What `servebench status` says of each setting."""
+"""What `servebench status` says of each setting, and what `servebench discard` will not do."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 import synthetic
 from servebench import configuration, estimate, ledger, store
+from servebench.faults import Fault
 from servebench.tasks import answers
 from servebench.tasks.schemas import table
 
@@ -66,3 +69,20 @@ def test_an_evaluation_is_left_then_failed_with_the_command_that_asks_again(tmp_
     lines, failed = ledger.report(plan, tmp_path)
     place = lines.index(f"failed: evaluation of {target}: 3 of 48 questions")
     assert (lines[place + 1], failed) == (f"  again: snakemake --cores 1 --force {path}", 1)
+
+
+@pytest.mark.parametrize("why", ["", " \n", "a\udc80"])
+def test_nothing_is_discarded_without_a_reason(tmp_path: Path, why: str) -> None:
+    plan = synthetic.plan_of([{"run": "main", "setting": "llama-np4", "users": 1}])
+    setting = plan.settings["llama-np4"]
+    record = synthetic.record(setting, 0, 1, 1, FIGURES)
+    kept = store.Store(tmp_path / "h200")
+    store.write(record, kept.path(record.identity["digest"]))
+    place = estimate.users_path(tmp_path / "h200", setting, 1, 1)
+    kept.link(record.identity["digest"], place)
+    with pytest.raises(Fault, match=r"^--why: "):
+        list(ledger.discard(plan, tmp_path, "main", "llama-np4", None, None, why))
+    assert place.exists()
+    (said,) = ledger.discard(plan, tmp_path, "main", "llama-np4", None, None, "a backup ran")
+    assert said.startswith("discarded main llama-np4 round 1, 1 users")
+    assert [one.why for one in kept.discarded()] == ["a backup ran"]
