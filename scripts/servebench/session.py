@@ -37,6 +37,7 @@ def run(session: plan.Session, context: Context) -> None:
     """Make every measurement of the session exist under measurements/: linked where known, measured where missing."""
     kept = store.Store(context.results)
     setting = session.setting
+    context = context.identified(setting)
     missing = []
     for users in setting.users:
         digest = plan.measurement_digest(context.slice, users, session.round)
@@ -96,7 +97,12 @@ class _Measuring:
             log_start = server.log_size()
             try:
                 measured = measure(
-                    Target(url=server.url, model=server.model, extra={**server.extra, **self.setting.request}),
+                    Target(
+                        url=server.url,
+                        model=server.model,
+                        extra={**server.extra, **self.setting.request},
+                        api_key_env=self.setting.engine.api_key_env,
+                    ),
                     Workload.from_dict(self.setting.workload),
                     users,
                     processes=self.setting.processes,

@@ -128,8 +128,9 @@ def round_trips(client: httpx.Client) -> dict[str, float]:
     """Round-trip time to the server: `round_trip_p50_s`, `_min_s` and `_max_s` over `ROUND_TRIPS` small requests.
 
     Each is `GET /v1/models` on an open connection, from before it is sent until all of its reply is there: the server's
-    own time for it is included, and where the server closes every connection, that for another one. The time to connect would be shorter: behind a cloud's front end it is the
-    time to that front end, and not to the server. Raises httpx.HTTPError.
+    own time for it is included, and where the server closes every connection, that for another one. The time to connect
+    would be shorter: behind a cloud's front end it is the time to that front end, and not to the server. Raises
+    httpx.HTTPError.
     """
     client.get("/v1/models")  # opens the connection where the server has closed it
     seconds = []

@@ -1,0 +1,113 @@
+"""A server we did not start: how far away it is, and what it may keep to itself."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chat_double import PROBED, ChatDouble, serving
+from servebench import configuration, engines, estimate, job, plan, session
+from servebench.load.workers import LoadError
+from servebench.load.workload import Target
+
+DELAY_S = 0.03
+
+
+@pytest.fixture
+def double() -> Iterator[ChatDouble]:
+    with serving(ChatDouble(lambda model, prompt, time: PROBED, lambda prompt: False)) as made:
+        yield made
+
+
+@contextmanager
+def attached(double: ChatDouble, ready_timeout_s: float = 5) -> Iterator[engines.Server]:
+    engine = plan.Engine(key="far", kind="url", url=double.url, options={"model": "m"})
+    model = plan.Model(key="m", name="M")
+    setting = plan.Setting(name="s", run="main", engine=engine, model=model, slots=1, users=(1,))
+    with engines.launched(
+        plan.Session(experiment="e", round=1, rank=0, setting=setting),
+        model_path=None,
+        environment=None,
+        runtime=plan.Runtime(ready_timeout_s=ready_timeout_s),
+        log_path=Path("/nowhere"),
+    ) as server:
+        yield server
+
+
+def test_the_round_trip_is_at_least_as_long_as_the_server_is_known_to_take(double: ChatDouble) -> None:
+    double.delay_s = DELAY_S
+    with attached(double) as server:
+        facts = server.facts
+    low, middle, high = (facts[f"round_trip_{name}_s"] for name in ("min", "p50", "max"))
+    assert DELAY_S <= low <= middle <= high
+
+
+def test_the_round_trip_is_the_median_and_the_ends_of_the_requests(
+    double: ChatDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    took_ns = [5_000_000, 1_000_000, 9_000_000, 2_000_000, 3_000_000, 4_000_000, 6_000_000, 7_000_000, 8_000_000]
+    ticks = iter([t for n, took in enumerate(took_ns) for t in (10**12 * n, 10**12 * n + took)])
+    client = type("Client", (), {"get": lambda self, path: None})()
+    monkeypatch.setattr(engines.url.time, "monotonic_ns", lambda: next(ticks))
+    found = engines.url.round_trips(client)
+    assert found == pytest.approx(
+        {
+            "round_trip_p50_s": statistics.median(took_ns) / 1e9,
+            "round_trip_min_s": 0.001,
+            "round_trip_max_s": 0.009,
+        }
+    )
+
+
+@pytest.mark.parametrize("listing", [b"<html>", b"[]", b'{"data": null}', b'{"object": "list"}', b'{"data": ["m"]}'])
+def test_a_server_that_lists_no_models_is_taken_at_its_word(double: ChatDouble, listing: bytes) -> None:
+    double.listing = listing
+    with attached(double) as server:
+        assert server.facts["models"] is None
+        assert server.check() == []
+
+
+def test_another_model_than_the_one_it_lists_is_said(double: ChatDouble) -> None:
+    double.listing = b'{"data": [{"id": "other"}]}'
+    with pytest.raises(engines.AskedNotGot, match="model: asked m, got other"), attached(double):
+        pass
+
+
+def test_a_key_goes_with_what_is_asked_and_with_the_load(
+    double: ChatDouble, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    targets = []
+
+    def measure(target: Target, *_: Any, **__: Any) -> None:
+        targets.append(target)
+        raise LoadError("nothing is loaded here")
+
+    monkeypatch.setenv("FAR_KEY", "secret")
+    monkeypatch.setattr(session, "measure", measure)
+    monkeypatch.setattr(session._Measuring, "_calibrated", lambda self, users: {"max_users": users})
+    config = {
+        "experiment": "far",
+        "engines": {"far": {"kind": "url", "url": double.url, "api_key_env": "FAR_KEY"}},
+        "models": {"m": {"source": "file:///nowhere.gguf", "sha256": "0" * 64}},
+        "workload": {"prompts": "en-short", "max_tokens": 4, "warmup_s": 1, "window_s": 1},
+        "settings": {"s": {"engine": "far", "model": "m", "slots": 1, "users": [1]}},
+    }
+    loaded = configuration.load(config, ["config.yaml"])
+    context = job.Context(
+        slice=plan.session_slice(loaded, loaded.settings["s"]),
+        models=loaded.models,
+        results=tmp_path,
+        runtime=plan.Runtime(ready_timeout_s=5),
+        engine_log=tmp_path / "engine.log",
+        retry_failed=False,
+    )
+    session.run(next(loaded.sessions()), context)
+    assert double.keys == {"Bearer secret"}
+    assert [target.api_key_env for target in targets] == ["FAR_KEY"]
+    path = estimate.users_path(tmp_path, loaded.settings["s"], 1, 1)
+    assert "secret" not in path.read_bytes().decode(errors="replace")
