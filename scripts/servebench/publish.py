@@ -16,7 +16,7 @@ import pyarrow as pa
 from servebench.plan import Plan
 from servebench.tables import FIGURES
 
-VERSION = 1
+VERSION = 2
 # Ranges over the rounds that are published; the rest of the figures is in the Parquet tables.
 RANGES = tuple(name for name in FIGURES if name not in ("client_cpu_ratio", "send_delay_p99_s"))
 _ROUND = (
@@ -24,6 +24,8 @@ _ROUND = (
     "status",
     "reason",
     *FIGURES,
+    "power_w",
+    "joules_per_token",
     "meets_line",
     "line_confidence",
     "valid",
@@ -35,27 +37,41 @@ _ROUND = (
 )
 _MARKS = ("rounds", "meets_line_both_rounds", "line_confidence_min", "unstable", "reference_only", "marks", "failure")
 _SERVER = ("engine_version", "engine_build", "engine_pin", "argv", "model_sha256", "machine", "fingerprint")
-_SLOW = ("users", "band_low", "band_high", "band_slow", "band_total", "other_slow", "other_total")
+_SESSION = (
+    *("setting", "round", "session_id", "launched_at", "process_s", "healthy_s", "first_token_s"),
+    *("round_trip_p50_s", "round_trip_min_s", "round_trip_max_s", "memory_gib", "memory_kind"),
+)
+_COUNTS = ("band_slow", "band_total", "other_slow", "other_total")
+_SLOW = ("setting", "users", "band_low", "band_high", *_COUNTS)
+_MICRO_BATCH = ("engine_kind", "micro_batch", "users_most", "settings", *_COUNTS)
+_PREFILLS = ("setting", "users", "band_low", "band_high", "slow", "total")
+_PRICES = ("usd_per_million_tokens", "tokens_per_s_per_usd_h")
 _RATIO = ("kind", "setting", "baseline", "users", "figure", "ratio_min", "ratio_max", "rounds")
 
 
 def concurrency(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> dict[str, Any]:
     """What one run measured, as JSON values: settings with how they were launched, and each setting × users.
 
-    Needs the tables `measurements` and `settings`; `slow_requests`, `ratios` and `sessions` are used when there.
-    A figure that was not measured is null; a range is [smaller, larger] over the rounds, or null.
+    Needs the tables `measurements` and `settings`; the others are used when there. A figure that was not measured is
+    null; a range is [smaller, larger] over the rounds, or null.
     """
     measured = _of(tables, "measurements", run)
+    prices = {(row["setting"], row["users"]): row for row in _of(tables, "cost", run)}
     content = {
         "schema": f"servebench.concurrency/{VERSION}",
         "experiment": plan.experiment,
         "title": plan.title,
         "run": run,
         "rounds": plan.rounds,
+        "price_per_hour": plan.cost["price_per_hour"] if plan.cost else None,
         "line": {name: getattr(plan.line, name) for name in ("ttft_p95_s", "user_tok_s", "min_targets")},
         "settings": [_setting(tables, plan, name, measured) for name, s in plan.settings.items() if s.run == run],
-        "results": [_result(row, measured) for row in _of(tables, "settings", run)],
-        "slow_requests": [_only(row, ("setting", *_SLOW)) for row in _of(tables, "slow_requests", run)],
+        "sessions": [_only(row, _SESSION) for row in _of(tables, "sessions", run)],
+        "results": [_result(row, measured, prices) for row in _of(tables, "settings", run)],
+        "slow_requests": [_only(row, _SLOW) for row in _of(tables, "slow_requests", run)],
+        "slow_by_micro_batch": [_only(row, _MICRO_BATCH) for row in _of(tables, "slow_by_micro_batch", run)],
+        "slow_prefills": [_only(row, _PREFILLS) for row in _of(tables, "slow_prefills", run)],
+        "paid_idle": [_paid_idle(row) for row in _of(tables, "paid_idle", run)],
         "ratios": [_only(row, _RATIO) for row in _of(tables, "ratios", run) if row["kind"] != "drift"],
     }
     jsonschema.validate(content, SCHEMA)
@@ -105,14 +121,24 @@ def _different(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return kept
 
 
-def _result(row: Mapping[str, Any], measured: list[dict[str, Any]]) -> dict[str, Any]:
+def _result(
+    row: Mapping[str, Any], measured: list[dict[str, Any]], prices: Mapping[tuple[str, int], Mapping[str, Any]]
+) -> dict[str, Any]:
     place = {"setting": row["setting"], "users": row["users"]}
-    ranges = {figure: _pair(row[f"{figure}_min"], row[f"{figure}_max"]) for figure in RANGES}
+    ranges = {figure: _pair(row, figure) for figure in (*RANGES, "joules_per_token")}
+    price = prices.get((row["setting"], row["users"]))
+    ranges |= {figure: _pair(price, figure) if price else None for figure in _PRICES}
     mine = [m for m in measured if (m["setting"], m["users"]) == (row["setting"], row["users"])]
     return place | ranges | _only(row, _MARKS) | {"by_round": [_only(m, _ROUND) for m in mine]}
 
 
-def _pair(low: Any, high: Any) -> list[Any] | None:
+def _paid_idle(row: Mapping[str, Any]) -> dict[str, Any]:
+    ranges = {figure: _pair(row, figure) for figure in ("first_token_s", "usd_start")}
+    return _only(row, ("setting",)) | ranges | _only(row, ("idle_after_min", "usd_idle"))
+
+
+def _pair(row: Mapping[str, Any], figure: str) -> list[Any] | None:
+    low, high = row[f"{figure}_min"], row[f"{figure}_max"]
     return None if low is None else [low, high]
 
 
@@ -152,6 +178,7 @@ SCHEMA: Mapping[str, Any] = _object(
     title=_LANGUAGES,
     run=_TEXT,
     rounds=_INT,
+    price_per_hour=_REAL_OR_NULL,
     line=_object(ttft_p95_s=_REAL, user_tok_s=_REAL, min_targets=_INT),
     settings=_list(
         _object(
@@ -174,11 +201,21 @@ SCHEMA: Mapping[str, Any] = _object(
             ),
         )
     ),
+    sessions=_list(
+        _object(
+            setting=_TEXT,
+            round=_INT,
+            session_id=_TEXT,
+            launched_at=_TEXT_OR_NULL,
+            **{name: _REAL_OR_NULL for name in _SESSION if name.endswith(("_s", "_gib"))},
+            memory_kind=_TEXT_OR_NULL,
+        )
+    ),
     results=_list(
         _object(
             setting=_TEXT,
             users=_INT,
-            **dict.fromkeys(RANGES, _RANGE),
+            **dict.fromkeys((*RANGES, "joules_per_token", *_PRICES), _RANGE),
             rounds=_INT,
             meets_line_both_rounds=_BOOL_OR_NULL,
             line_confidence_min=_REAL_OR_NULL,
@@ -192,6 +229,8 @@ SCHEMA: Mapping[str, Any] = _object(
                     status={"enum": ["ok", "failed"]},
                     reason=_TEXT_OR_NULL,
                     **{name: _INT_OR_NULL if kind == "int" else _REAL_OR_NULL for name, kind in FIGURES.items()},
+                    power_w=_REAL_OR_NULL,
+                    joules_per_token=_REAL_OR_NULL,
                     meets_line=_BOOL_OR_NULL,
                     line_confidence=_REAL_OR_NULL,
                     valid=_BOOL_OR_NULL,
@@ -214,6 +253,21 @@ SCHEMA: Mapping[str, Any] = _object(
             band_total=_INT_OR_NULL,
             other_slow=_INT,
             other_total=_INT,
+        )
+    ),
+    slow_by_micro_batch=_list(
+        _object(engine_kind=_TEXT, micro_batch=_INT, users_most=_INT, settings=_TEXTS, **dict.fromkeys(_COUNTS, _INT))
+    ),
+    slow_prefills=_list(
+        _object(setting=_TEXT, users=_INT, band_low=_INT, band_high=_INT, slow=_INT, total=_INT),
+    ),
+    paid_idle=_list(
+        _object(
+            setting=_TEXT,
+            first_token_s=_RANGE,
+            usd_start=_RANGE,
+            idle_after_min=_REAL_OR_NULL,
+            usd_idle=_REAL_OR_NULL,
         )
     ),
     ratios=_list(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
+import yaml
 
 import synthetic
-from servebench import report, tables
+from servebench import configuration, report, tables
 from servebench.charts.style import LANGUAGES, labels, words
 from servebench.report import answer, content, questions
 
@@ -166,11 +168,175 @@ def test_every_sentence_has_its_values_and_every_row_link_its_row() -> None:
     plan = synthetic.plan_of(cells, "quickstart")
     made_of = tables.make(list(synthetic.records_of(cells, plan, 10)), [], plan)
     found = asked(made_of, plan)
-    assert list(found) == ["people", "alone", "slots", "speed", "queue", "answers", "memory", "sure", "missing"]
+    of_run = ["people", "alone", "slots", "speed", "queue", "slow", "energy"]
+    assert list(found) == [*of_run, "answers", "cost", "memory", "sure", "missing"]
     page = report.page(made_of, plan)
     links = re.findall(r'<a class="row" href="#([^"]+)"', page)
     assert len(links) > 8
     assert set(links) <= set(re.findall(r'<tr id="([^"]+)"', page))
+
+
+def test_slow_requests_and_prefills_are_told_with_their_counts_or_as_not_known() -> None:
+    content_of, plan = made({"setting": "llama-np16", "users": 4})
+    counts = {"band_slow": 5, "band_total": 9, "other_slow": 1, "other_total": 30}
+    place = {"run": "main", "setting": "llama-np16", "users": 4}
+    content_of["slow_requests"] = tables.table("slow_requests", [place | counts | {"band_low": 580, "band_high": 599}])
+    group = {"run": "main", "engine_kind": "llama-server", "micro_batch": 512, "users_most": 4}
+    content_of["slow_by_micro_batch"] = tables.table(
+        "slow_by_micro_batch", [group | counts | {"settings": ["llama-np16"]}]
+    )
+    prefill = {"band_low": 513, "band_high": 530}
+    rows = [place | prefill | {"slow": 3, "total": 7}, place | prefill | {"users": 8, "slow": 0, "total": 2}]
+    content_of["slow_prefills"] = tables.table("slow_prefills", rows)
+    requests, prefills = asked(content_of, plan)["slow"]
+    assert "at most 4 users: 5 of 9 requests of 580–599 prompt tokens" in report.sentence(requests)
+    assert "and 1 of 30 of other lengths" in report.sentence(requests)
+    assert "3 of 9 prompts with 513–530 newly computed tokens" in report.sentence(prefills)
+    assert requests.rows == prefills.rows == [("row-main-llama-np16-4", "llama-np16 · 4")]
+    for name in ("slow_by_micro_batch", "slow_prefills"):
+        content_of[name] = tables.table(name, [])
+    assert said(asked(content_of, plan)["slow"]) == ["slow_unknown", "prefills_unknown"]
+    nothing = group | dict.fromkeys(counts, 0) | {"settings": ["llama-np16"], "other_total": 4}
+    content_of["slow_by_micro_batch"] = tables.table("slow_by_micro_batch", [nothing])
+    content_of["slow_prefills"] = tables.table("slow_prefills", [place | prefill | {"slow": 0, "total": 0}])
+    assert said(asked(content_of, plan)["slow"]) == ["slow_band_empty", "prefills_none"]
+
+
+def test_energy_is_told_from_the_least_to_the_most_or_as_not_known() -> None:
+    content_of, plan = made(*({"setting": "llama-np16", "users": users} for users in (1, 4, 8)))
+    assert said(asked(content_of, plan)["energy"]) == ["energy_unknown"]
+    rows = content_of["settings"].to_pylist()
+    for row, (low, high) in zip(rows, ((4.0, 5.0), (1.5, 1.6), (None, None)), strict=True):
+        row |= {"joules_per_token_min": low, "joules_per_token_max": high}
+    content_of["settings"] = tables.table("settings", rows)
+    (sentence,) = asked(content_of, plan)["energy"]
+    assert "from 1.50 J (llama-np16 · 4) to 5.00 J (llama-np16 · 1) for an output token" in report.sentence(sentence)
+    assert "known for 2 of 3 combinations" in report.sentence(sentence)
+
+
+def test_cost_is_told_with_paid_idle_time_or_as_not_known() -> None:
+    content_of, plan = made(*({"setting": "llama-np16", "users": users} for users in (1, 4)))
+    assert [s.key for s in asked(content_of, plan)["cost"]] == ["question.cost_unknown"]
+    priced = msgspec.structs.replace(plan, cost={"price_per_hour": 3.6, "idle_after_min": 10})
+    content_of["cost"] = tables.cost(content_of["settings"], 3.6)
+    content_of["paid_idle"] = tables.paid_idle(content_of["sessions"], 3.6, 10)
+    cost, start, idle = map(report.sentence, asked(content_of, priced)["cost"])
+    assert "a million output tokens cost from 9.62 USD (llama-np16 · 1) to 10.0 USD (llama-np16 · 1)" in cost
+    assert "took 4.50 s over 1 setting; it costs 0.0045 USD" in start  # 3.6 USD an hour, 4.5 s
+    assert "The 10 minutes" in idle and "cost 0.60 USD each time" in idle
+    content_of["paid_idle"] = tables.paid_idle(content_of["sessions"], 3.6, None)
+    assert said(asked(content_of, priced)["cost"])[2] == "cost_idle_unknown"
+    empty = content_of["sessions"].to_pylist()
+    launches = tables.table("sessions", [row | {"first_token_s": None} for row in empty])
+    content_of["paid_idle"] = tables.paid_idle(launches, 3.6, 10)
+    assert said(asked(content_of, priced)["cost"])[1] == "cost_start_unknown"
+
+
+def conditions(page: str) -> str:
+    return page[page.index('id="h-conditions"') : page.index('id="h-reproduce"')]
+
+
+def test_deviations_and_what_is_not_verified_stand_under_conditions() -> None:
+    plan = synthetic.plan_of([CELL | {"setting": name, "users": 4} for name in ("llama-np16", "vllm-bf16")])
+    assert "Not verified" not in conditions(report.page({}, plan))
+    why = {"en": "No <revision> is published.", "ja": "リビジョンは未公開。"}
+    models = {key: msgspec.structs.replace(model, sha256=None, unverified=why) for key, model in plan.models.items()}
+    changed = msgspec.structs.replace(
+        plan, models=models, deviations=("Prompts are ours.",), unverified=({"en": "Never run.", "ja": "未実行。"},)
+    )
+    text = conditions(report.page({}, changed))
+    assert "<p>Prompts are ours.</p>" in text
+    named = "<b>models.qwen3-14b-q4_k_m, models.qwen3-14b-bf16</b>"
+    assert f'{named}: <span lang="en">No &lt;revision&gt; is published.</span>' in text
+    assert '<p><span lang="en">Never run.</span><span lang="ja">未実行。</span></p>' in text
+
+
+def test_the_way_to_a_server_at_a_url_stands_under_conditions() -> None:
+    content_of, plan = made({"setting": "llama-np16", "users": 4}, {"setting": "vllm-bf16", "users": 4})
+    launches = {"sessions": content_of["sessions"]}
+    assert "No network is between" in conditions(report.page(launches, plan))
+    far = msgspec.structs.replace(plan.settings["vllm-bf16"].engine, kind="url", url="https://far.invalid")
+    settings = {
+        name: msgspec.structs.replace(setting, engine=far) if name == "vllm-bf16" else setting
+        for name, setting in plan.settings.items()
+    }
+    plan = msgspec.structs.replace(plan, settings=settings)
+    assert "vllm-bf16: not measured." in conditions(report.page(launches, plan))
+    rows = content_of["sessions"].to_pylist()
+    for row in rows:
+        if row["setting"] == "vllm-bf16":
+            row |= {"round_trip_p50_s": 0.02 * row["round"], "round_trip_min_s": 0.019, "round_trip_max_s": 0.3}
+    launches["sessions"] = tables.table("sessions", rows)
+    text = conditions(report.page(launches, plan))
+    assert "vllm-bf16: 20.0–40.0 ms (median at each launch), single ones 19.0–300 ms." in text
+    assert "No network" not in text and "llama-np16: not measured" not in text
+
+
+def evaluated(under_load: bool) -> Any:
+    """The plan of the quick start, with its evaluations."""
+    config = yaml.safe_load((synthetic.ROOT / "config" / "config.yaml").read_text(encoding="utf-8"))
+    if under_load:
+        config["evaluations"]["under_load"] = {"users": 8, "task": "mgsm", "questions": 5}
+    return configuration.load(config, ["config.yaml"])
+
+
+def target(name: str, **changes: Any) -> dict[str, Any]:
+    row: dict[str, Any] = dict.fromkeys(tables.SCHEMAS["targets"].names)
+    row |= {"target": name, "rank": 0, "baseline": False, "engine": "llama-cpp", "engine_kind": "llama-server"}
+    row |= {"model": "m", "model_name": "SmolLM2", "quantization": name, "slots": 4, "concurrency": 4, "status": "ok"}
+    row |= {"asked": 56, "answered": 56, "failures": 0, "marks": [], "sessions": 1, "model_sha256": "ab" * 32}
+    return row | changes
+
+
+def test_targets_stand_with_file_engine_and_what_to_know_of_them() -> None:
+    plan = evaluated(under_load=False)
+    assert "Nothing is asked yet." in report.page({}, plan)
+    q4_0 = target("Q4_0", same_prompts=False, answered=50, marks=["unanswered: 6 of 56", "other_prompts"])
+    failed = target("Q4_1", reason="out of <memory>", answered=0, model_sha256=None)
+    rows = [q4_0, failed, target("Q8_0", baseline=True)]
+    page = report.page({"targets": tables.table("targets", rows)}, plan)
+    text = page[page.index('id="h-evaluated"') : page.index('id="h-questions">')]
+    assert "3 targets were asked 28 questions each, 2 times; the others are compared with Q8_0." in text
+    assert "50 of 56" in text and "sha256:abababababab…" in text
+    assert "others than the baseline&#39;s" in text
+    assert "同じ問いのトークン列が基準と違う" in text and "回答なし: 6 of 56" in text
+    assert "out of &lt;memory&gt;" in text
+    assert text.count("Made from the Q4_1 file, so it can be no better than Q4_1.") == 2
+    assert "were not to be evaluated" in text
+    bare = {key: msgspec.structs.replace(model, note=None) for key, model in plan.models.items()}
+    targets = {
+        name: msgspec.structs.replace(setting, model=bare[setting.model.key])
+        for name, setting in plan.evaluations.targets.items()
+    }
+    plain = msgspec.structs.replace(
+        plan, models=bare, evaluations=msgspec.structs.replace(plan.evaluations, targets=targets)
+    )
+    page = report.page({"targets": tables.table("targets", rows)}, plain)
+    assert page.count("Made from SmolLM2-135M-Instruct Q4_1, so it can be no better than it.") == 2
+
+
+def test_answers_under_load_stand_with_what_they_say() -> None:
+    plan = evaluated(under_load=True)
+    content_of = {"targets": tables.table("targets", [target("Q8_0", baseline=True)])}
+    page = report.page(content_of, plan)
+    assert "The first 5 questions of mgsm" in page and "Not measured." in page
+    row: dict[str, Any] = dict.fromkeys(tables.SCHEMAS["under_load"].names, 0)
+    row |= {"measure": "mgsm", "target": "Q8_0 (8 users)", "baseline": "Q8_0 (idle)", "verdict": "none_detected"}
+    row |= {"n": 5, "questions": 5, "base_only": 1, "other_only": 0, "difference": -20.0, "low": -62.4, "high": 33.4}
+    row |= {"detectable": None, "equivalent": None}
+    content_of["under_load"] = tables.table("under_load", [row])
+    page = report.page(content_of, plan)
+    assert "-20.0 (-62.4 – +33.4)" in page
+    assert "no difference detected (n discordant 1;" in page and "差は検出されなかった（不一致 1 問" in page
+
+
+def test_every_table_on_the_page_can_be_fetched() -> None:
+    content_of, plan = made({"setting": "llama-np16", "users": 4})
+    some = {name: content_of[name] for name in ("sessions", "slow_prefills")}
+    page = report.page(some | {"paid_idle": tables.paid_idle(content_of["sessions"], 3.6, 10)}, plan)
+    for name in ("sessions.parquet", "slow_prefills.parquet", "paid_idle.parquet", "concurrency.json"):
+        assert f'href="../tables/{name}"' in page
+    assert "quantization.json" not in page and "cost.parquet" not in page
 
 
 def test_no_sentence_states_a_cause() -> None:
@@ -178,7 +344,7 @@ def test_no_sentence_states_a_cause() -> None:
         "en": r"\b(because|caused|due to|thanks to|owing to)\b",
         "ja": r"(原因は.{0,12}である|のせいで|のおかげで)",
     }
-    for section in ("answer", "card", "cards", "question", "compare"):
+    for section in ("answer", "card", "cards", "question", "evaluated", "compare"):
         for key, texts in labels()["page"][section].items():
             for language in LANGUAGES:
                 assert not re.search(causes[language], texts[language]), f"{section}.{key}"
@@ -236,7 +402,10 @@ def test_every_mark_that_can_be_made_is_translated() -> None:
     )
     said = re.findall(r'(?:append|yield|found\.append)\(?\s*f?"([a-z][a-z ]+)(?::|")', source)
     kinds = {kind for kind in said if " " in kind}
-    assert len(kinds) >= 8
+    source = (synthetic.ROOT / "scripts" / "servebench" / "tables" / "evaluated.py").read_text(encoding="utf-8")
+    of_targets = set(re.findall(r'yield f?"([a-z_]+)(?::|")', source)) | {"engine_version", "engine_build"}
+    assert len(kinds) >= 8 and len(of_targets) == 6
+    kinds |= of_targets
     for kind in kinds:
         assert words(f"marks.{kind}")
     assert "2 巡で 2 割以上違う: 1 人あたり 2" in report.mark("unstable pair: user_tok_s 2")

@@ -7,6 +7,7 @@ import re
 from functools import cache
 
 import jsonschema
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -23,14 +24,28 @@ def made() -> tuple[dict[str, pa.Table], Plan]:
     plan = synthetic.plan_of(CELLS)
     records = list(synthetic.records_of(CELLS, plan))
     records[1] = synthetic.failed(records[1], "out of memory")
+    records[2].telemetry["power_w"] = [600.0] * len(records[2].telemetry["time_ns"])
+    for record in records:
+        if record.session["session_id"] == "main-ollama-p1-2":
+            told = {"round_trip_p50_s": 0.02, "round_trip_min_s": 0.01, "round_trip_max_s": 0.09}
+            record.session["facts"] |= told
     measured = tables.measurements(records, Line())
+    settings, sessions = tables.settings(measured), tables.sessions(records)
+    slow = tables.slow_requests(records, tables.reference_bands(records, {}))
+    prefills = {"band_low": 513, "band_high": 530, "slow": 3, "total": 12}
     return {
         "measurements": measured,
-        "settings": tables.settings(measured),
-        "sessions": tables.sessions(records),
+        "settings": settings,
+        "sessions": sessions,
         "ratios": tables.ratios(measured, plan),
-        "slow_requests": tables.slow_requests(records, tables.reference_bands(records, {})),
-    }, plan
+        "slow_requests": slow,
+        "slow_by_micro_batch": tables.slow_by_micro_batch(slow, sessions),
+        "slow_prefills": tables.table(
+            "slow_prefills", [{"run": "extra", "setting": "llama-np16-control", "users": 8} | prefills]
+        ),
+        "cost": tables.cost(settings, 3.6),
+        "paid_idle": tables.paid_idle(sessions, 3.6, 10),
+    }, msgspec.structs.replace(plan, cost={"price_per_hour": 3.6, "idle_after_min": 10})
 
 
 def test_each_run_has_its_own_file_with_all_its_cells(tmp_path) -> None:
@@ -62,6 +77,54 @@ def test_a_range_is_the_smaller_and_the_larger_of_its_rounds() -> None:
         for figure in ("output_tok_s", "ttft_p95_s"):
             rounds = [r[figure] for r in result["by_round"] if r[figure] is not None]
             assert result[figure] == [min(rounds), max(rounds)]
+
+
+def test_power_energy_and_price_stand_with_the_result_they_belong_to() -> None:
+    content, plan = made()
+    first, second = publish.concurrency(content, plan, "main")["results"][:2]
+    known, unknown = second["by_round"]
+    assert (known["power_w"], unknown["power_w"], first["joules_per_token"]) == (600.0, None, None)
+    assert second["joules_per_token"] == [600 / known["output_tok_s"]] * 2
+    low, high = second["output_tok_s"]
+    assert second["usd_per_million_tokens"] == pytest.approx([1000 / high, 1000 / low])
+    assert second["tokens_per_s_per_usd_h"] == pytest.approx([low / 3.6, high / 3.6])
+
+
+def test_starts_round_trips_and_paid_idle_time_are_published_and_null_where_unknown() -> None:
+    content, plan = made()
+    main = publish.concurrency(content, plan, "main")
+    assert (main["price_per_hour"], len(main["sessions"])) == (3.6, 18)
+    first, second = main["sessions"][:2]
+    assert (first["setting"], first["round"], first["first_token_s"], first["round_trip_p50_s"]) == (
+        *("ollama-p1", 1, 4.5, None),
+    )
+    assert [second[f"round_trip_{name}_s"] for name in ("p50", "min", "max")] == [0.02, 0.01, 0.09]
+    assert main["paid_idle"][0] == {
+        "setting": "ollama-p1",
+        "first_token_s": [4.5, 4.5],
+        "usd_start": pytest.approx([0.0045, 0.0045]),
+        "idle_after_min": 10,
+        "usd_idle": pytest.approx(0.6),
+    }
+    without = publish.concurrency(
+        {name: content[name] for name in ("measurements", "settings")}, synthetic.plan_of(CELLS), "main"
+    )
+    assert (without["price_per_hour"], without["paid_idle"], without["slow_prefills"]) == (None, [], [])
+    assert without["results"][1]["usd_per_million_tokens"] is None
+
+
+def test_what_was_slow_is_published_in_its_run() -> None:
+    content, plan = made()
+    main, extra = (publish.concurrency(content, plan, run) for run in ("main", "extra"))
+    assert main["slow_prefills"] == []
+    assert extra["slow_prefills"] == [
+        {"setting": "llama-np16-control", "users": 8, "band_low": 513, "band_high": 530, "slow": 3, "total": 12}
+    ]
+    group = next(row for row in extra["slow_by_micro_batch"] if row["micro_batch"] == 2048)
+    assert (group["engine_kind"], group["settings"], group["users_most"]) == ("llama-server", ["llama-np16-ub2048"], 4)
+    own = [r for r in extra["slow_requests"] if r["setting"] == "llama-np16-ub2048" and r["users"] <= 4]
+    for name in ("band_slow", "band_total", "other_slow", "other_total"):
+        assert group[name] == sum(row[name] for row in own)
 
 
 def test_the_schema_refuses_what_it_does_not_know() -> None:

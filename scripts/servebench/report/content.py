@@ -5,13 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
+from servebench import requirements
 from servebench.charts.style import Row, rows_of, span
-from servebench.plan import Plan
+from servebench.plan import Plan, Setting, canonical
+from servebench.tasks.comparisons import sentence
 
 # The columns of the table of all values that are ranges.
 COLUMNS = ("output_tok_s", "user_tok_s", "ttft_p50_s", "ttft_p95_s", "target_requests")
@@ -124,6 +126,70 @@ def notes(plan: Plan) -> list[tuple[str, Any]]:
     """(what, text or text per language) for each note on a model or setting, each note once."""
     found = [(model.name + f" {model.quantization or ''}", model.note) for model in plan.models.values() if model.note]
     return found + [(setting.name, setting.note) for setting in plan.settings.values() if setting.note]
+
+
+def unverified(plan: Plan) -> list[tuple[str, Any]]:
+    """(models it concerns, or nothing; text or text per language): what could not be checked, each text once."""
+    found: dict[str, tuple[list[str], Any]] = {}
+    for where, text in requirements.unverified(plan):
+        found.setdefault(canonical(text), ([], text))[0].append(where)
+    return [(", ".join(where for where in places if where != plan.experiment), text) for places, text in found.values()]
+
+
+def round_trips(tables: Mapping[str, pa.Table], plan: Plan) -> list[dict[str, Any]]:
+    """Per setting behind a URL, milliseconds to the server and back: `p50` of each launch, `range` of single requests;
+    both None where it was not measured."""
+    found = []
+    for setting in plan.settings.values():
+        if setting.engine.kind != "url":
+            continue
+        rows = [row for row in rows_of(tables, "sessions", setting.run) if row["setting"] == setting.name]
+        known = [row for row in rows if row["round_trip_p50_s"] is not None]
+        ends = {name: [1000 * row[f"round_trip_{name}_s"] for row in known] for name in ("p50", "min", "max")}
+        found.append(
+            {
+                "setting": setting.name,
+                "p50": span(min(ends["p50"]), max(ends["p50"])) if known else None,
+                "range": span(min(ends["min"]), max(ends["max"])) if known else None,
+            }
+        )
+    return found
+
+
+def targets(tables: Mapping[str, pa.Table], plan: Plan) -> list[dict[str, Any]]:
+    """A row of the table of targets for each that was asked: what answered, how much of it, what to know of it."""
+    asked = plan.evaluations.targets if plan.evaluations else {}
+    return [
+        {name: row[name] for name in _TARGET} | {"notes": list(_target_notes(asked[row["target"]], plan))}
+        for row in rows_of(tables, "targets")
+    ]
+
+
+_TARGET = (
+    *("target", "baseline", "engine_kind", "engine_version", "model_name", "quantization", "model_sha256"),
+    *("asked", "answered", "same_prompts", "marks", "reason"),
+)
+
+
+def _target_notes(target: Setting, plan: Plan) -> Iterator[tuple[str, Any]]:
+    """What is said of the target and of its model; of one that was made from another, that it is no better than it."""
+    if target.note:
+        yield "note", target.note
+    if target.model.note:
+        yield "note", target.model.note
+    elif target.model.requantize:
+        source = plan.models[target.model.requantize["from"]]
+        yield "requantized", f"{source.name} {source.quantization or ''}".strip()
+
+
+def under_load(tables: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
+    """Each target beside users against itself on an idle server, by measure, with what that says in words."""
+    return [
+        {name: row[name] for name in ("target", "measure", "n", "questions", "base_only", "other_only")}
+        | {"difference": f"{row['difference']:+.1f} ({row['low']:+.1f} – {row['high']:+.1f})"}
+        | {"said": {language: sentence(row, language) for language in ("en", "ja")}}
+        for row in rows_of(tables, "under_load")
+    ]
 
 
 def cold_starts(tables: Mapping[str, pa.Table]) -> list[dict[str, Any]]:

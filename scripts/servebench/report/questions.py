@@ -18,6 +18,7 @@ from servebench.report import content
 from servebench.report.answer import Sentence, met_at_most, separated, sources, span_of
 
 Answer = Iterator[Sentence]
+MOST_LINKS = 6  # to rows, behind one sentence
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,14 @@ def questions(tables: Mapping[str, pa.Table], plan: Plan) -> list[Question]:
         "slots": lambda tables, plan, run: _changed(tables, run, "slots"),
         "speed": lambda tables, plan, run: _changed(tables, run, "quantization"),
         "queue": _queue,
+        "slow": _slow,
+        "energy": _energy,
+        "cost": _cost,
     }
     made = [Question(key, run, list(tell(tables, plan, run))) for run in plan.runs for key, tell in of_run.items()]
     made.append(Question("answers", None, list(_answers(tables))))
+    if plan.cost is None:
+        made.append(Question("cost", None, [Sentence("question.cost_unknown")]))
     made.append(Question("memory", None, list(_memory(tables))))
     made.append(Question("sure", None, list(_sure(tables, plan))))
     made.append(Question("missing", None, list(_missing(tables, plan))))
@@ -130,6 +136,90 @@ def _queue(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> Answer:
         yield Sentence("question.queue", values, sources([*more, *base]))
 
 
+def _slow(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> Answer:
+    """Requests whose first token took over 1 s, by the server's micro-batch; prompts whose evaluation took over 1 s."""
+    if not _good(tables, run):
+        return
+    bands = [row for row in rows_of(tables, "slow_requests", run) if row["band_low"] is not None]
+    groups = rows_of(tables, "slow_by_micro_batch", run)
+    for row in groups if bands else ():
+        values = {name: row[name] for name in ("engine_kind", "micro_batch", "users_most", "other_slow", "other_total")}
+        values |= {"settings": ", ".join(row["settings"]), "band": _band(bands[0])}
+        values |= {"slow": row["band_slow"], "total": row["band_total"]}
+        key = "slow" if row["band_total"] else "slow_band_empty"
+        yield Sentence(f"question.{key}", values, sources(_with_slow(bands, row)[:MOST_LINKS]))
+    if not bands or not groups:
+        yield Sentence("question.slow_unknown")
+    prefills = rows_of(tables, "slow_prefills", run)
+    if not prefills:
+        yield Sentence("question.prefills_unknown")
+        return
+    counts = {name: sum(row[name] for row in prefills) for name in ("slow", "total")}
+    key = "prefills" if counts["total"] else "prefills_none"
+    slow = [row for row in prefills if row["slow"]]
+    yield Sentence(f"question.{key}", counts | {"band": _band(prefills[0])}, sources(slow[:MOST_LINKS]))
+
+
+def _with_slow(rows: Sequence[Row], group: Row) -> list[Row]:
+    """Of a group of `slow_by_micro_batch`, the combinations in which some request was slow."""
+    own = [row for row in rows if row["setting"] in group["settings"] and row["users"] <= group["users_most"]]
+    return [row for row in own if row["band_slow"] or row["other_slow"]]
+
+
+def _band(row: Row) -> str:
+    return f"{row['band_low']}–{row['band_high']}"
+
+
+def _energy(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> Answer:
+    """Energy of the device for each output token: the least and the most of the run."""
+    rows = _good(tables, run)
+    known = [row for row in rows if row["joules_per_token_min"] is not None]
+    if known:
+        least, most = _ends(known, "joules_per_token")
+        counts = {"known": len(known), "all": len(rows)}
+        yield Sentence("question.energy", counts | _from_to(least, most, "joules_per_token"), sources([least, most]))
+    elif rows:
+        yield Sentence("question.energy_unknown")
+
+
+def _cost(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> Answer:
+    """Of a million output tokens: the least and the most of the run; of the time in which nobody is served."""
+    if plan.cost is None:
+        return
+    price = f"{plan.cost['price_per_hour']:g}"
+    rows = rows_of(tables, "cost", run)
+    if rows:
+        least, most = _ends(rows, "usd_per_million_tokens")
+        values = {"price": price} | _from_to(least, most, "usd_per_million_tokens")
+        yield Sentence("question.cost", values, sources([least, most]))
+    idle = rows_of(tables, "paid_idle", run)
+    starts = [row for row in idle if row["usd_start_min"] is not None]
+    if starts:
+        took = {"seconds": _over(starts, "first_token_s"), "range": _over(starts, "usd_start")}
+        yield Sentence("question.cost_start", took | {"settings": len(starts)})
+    elif idle:
+        yield Sentence("question.cost_start_unknown")
+    if idle and idle[0]["usd_idle"] is not None:
+        values = {"minutes": f"{idle[0]['idle_after_min']:g}", "usd": digits(idle[0]["usd_idle"])}
+        yield Sentence("question.cost_idle", values)
+    elif idle:
+        yield Sentence("question.cost_idle_unknown")
+
+
+def _ends(rows: Sequence[Row], figure: str) -> tuple[Row, Row]:
+    """Where the smallest and the largest of a figure were measured."""
+    return min(rows, key=lambda row: row[f"{figure}_min"]), max(rows, key=lambda row: row[f"{figure}_max"])
+
+
+def _from_to(least: Row, most: Row, figure: str) -> dict[str, str]:
+    return {
+        "low": digits(least[f"{figure}_min"]),
+        "high": digits(most[f"{figure}_max"]),
+        "least": f"{least['setting']} · {least['users']}",
+        "most": f"{most['setting']} · {most['users']}",
+    }
+
+
 def _over(rows: Sequence[Row], figure: str) -> str:
     return span(min(row[f"{figure}_min"] for row in rows), max(row[f"{figure}_max"] for row in rows))
 
@@ -177,9 +267,9 @@ def _sure(tables: Mapping[str, pa.Table], plan: Plan) -> Answer:
     unstable = [row for row in judged if row["unstable"]]
     if judged:
         values = {"unstable": len(unstable), "judged": len(judged)}
-        yield Sentence("question.sure_unstable", values, sources(unstable[:6]))
+        yield Sentence("question.sure_unstable", values, sources(unstable[:MOST_LINKS]))
     marked = [row for row in rows if row["marks"]]
-    yield Sentence("question.sure_marked", {"marked": len(marked), "all": len(rows)}, sources(marked[:6]))
+    yield Sentence("question.sure_marked", {"marked": len(marked), "all": len(rows)}, sources(marked[:MOST_LINKS]))
 
 
 def _missing(tables: Mapping[str, pa.Table], plan: Plan) -> Answer:
