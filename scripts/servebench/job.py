@@ -9,9 +9,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from servebench import cache, engines, models, plan
+from servebench import cache, engines, models, plan, requirements
 
 log = logging.getLogger("servebench")
+
+
+def identified(slice_: str, setting: plan.Setting, results: Path) -> str:
+    """The slice; where nothing pins the setting's model it names the file that the first fetch has found."""
+    if setting.model.unverified and engines.ADAPTERS[setting.engine.kind].loads_model:
+        manifest = requirements.manifest_of(setting.model, results)
+        return plan.with_file(slice_, manifest["sha256"]) if manifest else slice_
+    return slice_
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,10 +34,8 @@ class Context:
     retry_failed: bool
 
     def identified(self, setting: plan.Setting) -> Context:
-        """The same, with the slice of a model that nothing pins naming the file that the first fetch has found."""
-        if not setting.model.unverified or not engines.ADAPTERS[setting.engine.kind].loads_model:
-            return self
-        return replace(self, slice=plan.with_file(self.slice, self._manifest("models", setting.model.key)["sha256"]))
+        """The same, with the slice as `identified` has it."""
+        return replace(self, slice=identified(self.slice, setting, self.results))
 
     def weights(self, setting: plan.Setting) -> tuple[Path | None, dict[str, Any] | None]:
         """(the setting's model file, its manifest), fetched again where the cache has lost it; a server that is

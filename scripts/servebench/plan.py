@@ -56,8 +56,8 @@ class About(Struct, frozen=True, kw_only=True):
 class Model(Struct, frozen=True, kw_only=True):
     """One model file or snapshot. Identified by `sha256`, or by the revision or digest inside `source`.
 
-    `unverified` says why neither is given; then the first fetch decides which file it is, and its manifest and every
-    record hold the SHA-256 that was found.
+    `unverified` says why neither is given; then the first fetch decides which file it is, its manifest and every
+    record hold the SHA-256 that was found, and measurements are known by it (`with_file`).
     """
 
     key: str
@@ -316,6 +316,16 @@ def target_slice(plan: Plan, name: str) -> str:
         "tasks": asked.tasks,
         "under_load": under_load and {k: v for k, v in msgspec.to_builtins(under_load).items() if k != "targets"},
     }
+    return canonical(content)
+
+
+def with_file(slice_: str, sha256: str) -> str:
+    """The slice of a setting whose model nothing pins, once it is known which file that is: as if it were pinned by it.
+
+    So another file makes other measurements and answers, and pinning the same one by hand makes none.
+    """
+    content = json.loads(slice_)
+    content["setting"]["model"]["identity"] = {"sha256": sha256}
     return canonical(content)
 
 

@@ -1,12 +1,13 @@
 """A configuration is accepted, or refused with one line that names file, key, value and remedy."""
 
 import copy
+import json
 import re
 
 import pytest
 import yaml
 
-from servebench import configuration, plan
+from servebench import configuration, job, plan
 
 QUICKSTART = configuration.ROOT / "config" / "config.yaml"
 
@@ -253,6 +254,49 @@ def test_a_level_more_leaves_the_other_measurements_their_names(config):
     assert plan.measurement_digest(before, 4, 1) == plan.measurement_digest(after, 4, 1)
     names = {plan.measurement_digest(after, users, round_) for users in (1, 2) for round_ in (1, 2)}
     assert len(names) == 4
+
+
+def test_another_file_behind_an_unpinned_source_makes_other_measurements_and_pinning_it_makes_none(config, tmp_path):
+    model = config["models"]["smollm2-q4_1"]
+    del model["sha256"], model["size_bytes"]
+    model |= {"source": "hf://someone/something/file.gguf", "unverified": "no revision is published"}
+    loaded = load(config)
+    manifest = tmp_path / "models" / "smollm2-q4_1.json"
+    manifest.parent.mkdir()
+
+    def digest(found):
+        manifest.write_text(json.dumps({"sha256": found}))
+        setting = loaded.settings["np1"]
+        context = job.Context(
+            slice=plan.session_slice(loaded, setting),
+            models=loaded.models,
+            results=tmp_path,
+            runtime=loaded.runtime,
+            engine_log=tmp_path / "log",
+            retry_failed=False,
+        ).identified(setting)
+        return plan.measurement_digest(context.slice, 1, 1)
+
+    names = [digest(found) for found in ("a" * 64, "b" * 64, "a" * 64)]
+    assert names[0] != names[1]
+    assert names[0] == names[2]
+    del model["unverified"]
+    model["sha256"] = "a" * 64
+    assert plan.measurement_digest(slices(config)["np1"], 1, 1) == names[0]
+
+
+def test_a_pinned_model_is_what_it_is_whatever_was_fetched(config, tmp_path):
+    loaded = load(config)
+    setting, slice_ = loaded.settings["np1"], slices(config)["np1"]
+    context = job.Context(
+        slice=slice_,
+        models=loaded.models,
+        results=tmp_path,  # without any manifest
+        runtime=loaded.runtime,
+        engine_log=tmp_path / "log",
+        retry_failed=False,
+    )
+    assert context.identified(setting).slice == slice_
 
 
 def test_a_slice_gives_its_session_back(config):
