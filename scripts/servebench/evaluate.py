@@ -29,15 +29,16 @@ from servebench.engines.prompt_tokens import rendered
 from servebench.job import Context
 from servebench.load import prompts
 from servebench.load.workload import Workload
+from servebench.progress import Publisher
 from servebench.tasks import PROMPTS, TASKS
-from servebench.tasks.answers import AnswerFile, Evaluated, write
+from servebench.tasks.answers import AnswerFile, Evaluated, answers_path, write
 from servebench.tasks.asking import Asked, Endpoint, ask_all, complete
 from servebench.tasks.schemas import table
 from servebench.tasks.scores import answer_row, failed_row
 from servebench.tasks.task import Question, Reply
 
 ALONE, LOADED = "alone", "loaded"
-SAY_EVERY_S = 15.0
+SAY_EVERY_S, TELL_EVERY_S = 15.0, 1.0
 log = logging.getLogger("servebench")
 
 
@@ -59,7 +60,10 @@ def run(context: Context) -> None:
     """Ask what is missing, and write `results/<experiment>/evaluations/<target>.parquet`."""
     job = _Evaluation(context)
     try:
-        reason = job.ask() if job.pending() else None
+        reason = None
+        if job.pending():
+            with Publisher(context.results, job.session, "evaluation") as published:
+                reason = job.ask(published)
         job.write(reason)
     finally:
         job.close()
@@ -69,9 +73,9 @@ class _Evaluation:
     """A target, its questions and the files of its replies: one for each task, and two for a task under load."""
 
     def __init__(self, context: Context) -> None:
-        self.context = context
         self.session = plan.session_from_slice(context.slice, 1, 0, context.models)
         self.setting = self.session.setting
+        self.context = context.identified(self.setting)
         content = json.loads(context.slice)
         self.repeats, self.seed = range(1, content["repeats"] + 1), int(content["seed"])
         self.tasks = msgspec.convert(content["tasks"], dict[str, plan.TaskSet])
@@ -86,7 +90,7 @@ class _Evaluation:
 
     def _file(self, task: str, condition: str | None) -> AnswerFile:
         digest = plan.answers_digest(self.context.slice, task, condition)
-        return AnswerFile(self.context.results / "store" / "answers" / f"{digest}.jsonl")
+        return AnswerFile(answers_path(self.context.results, digest))
 
     def close(self) -> None:
         """Nothing more is kept."""
@@ -127,15 +131,15 @@ class _Evaluation:
         """How many questions are to be asked."""
         return sum(len(self.missing(condition)) for condition in self.conditions)
 
-    def ask(self) -> str | None:
+    def ask(self, published: Publisher) -> str | None:
         """Ask what is missing; the reason when the engine did not live through it."""
         context, setting = self.context, self.setting
         model_path, model = context.weights(setting)
-        self.progress = _Progress(setting.name, self.pending())
         log.info("evaluations %s: starting %s", setting.name, setting.engine.kind)
         try:
             with context.launched(self.session, model_path) as server:
                 self._keep_session(_facts(server, setting, model) | {"prompt_tokens": self._prompt_tokens(server)})
+                self.progress = _Progress(setting.name, self.pending(), published)
                 asyncio.run(self._ask(server))
                 if not server.alive():
                     return "the server died while it was asked: " + _last_line(server.log_tail())
@@ -312,28 +316,29 @@ def _last_line(text: str) -> str:
 
 
 class _Progress:
-    """A line on the console now and then: how many, failed, time left."""
+    """How many are asked, failed, time left: for those who watch, and now and then a line on the console."""
 
-    def __init__(self, target: str, total: int) -> None:
-        self.target, self.total = target, total
+    def __init__(self, target: str, total: int, published: Publisher) -> None:
+        self.target, self.total, self.published = target, total, published
         self.done = self.failed = 0
         self.began = self.said = time.monotonic()
+        self.told = 0.0
 
     def say(self, task: str, condition: str, *, failed: bool) -> None:
         """One more is answered."""
         self.done += 1
         self.failed += failed
         now = time.monotonic()
-        if now - self.said < SAY_EVERY_S and self.done < self.total:
-            return
-        self.said = now
         left_s = (now - self.began) / self.done * (self.total - self.done)
-        log.info(
-            "evaluations %s: %d of %d asked (%s), %d failed; %s left",
-            self.target,
-            self.done,
-            self.total,
-            f"{task}, {condition}" if condition else task,
-            self.failed,
-            estimate.minutes(left_s),
-        )
+        what = f"{task}, {condition}" if condition else task
+        last = self.done == self.total
+        if now - self.told >= TELL_EVERY_S or last:
+            self.told = now
+            counts = {"asked": self.done, "questions": self.total, "failures": self.failed}
+            self.published.tell(phase="asking", task=what, left_s=left_s, **counts)
+        if now - self.said >= SAY_EVERY_S or last:
+            self.said = now
+            log.info(
+                "evaluations %s: %d of %d asked (%s), %d failed; %s left",
+                *(self.target, self.done, self.total, what, self.failed, estimate.minutes(left_s)),
+            )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from servebench import estimate, store
+from servebench import estimate, evaluate, job, progress, store, watching
+from servebench import plan as planning
 from servebench.faults import Fault
 from servebench.load.jsonl import sendable
-from servebench.plan import Plan, Setting
+from servebench.plan import Evaluations, Plan, Setting
 from servebench.tasks import answers
 
 
@@ -31,9 +32,10 @@ def report(plan: Plan, results: Path, configfiles: Sequence[Path] = ()) -> tuple
             failed += 1
             lines.append(f"failed: {setting.run} {setting.name} round {round_}, {users} users: {record['reason']}")
             lines.append(f"  again: snakemake --cores 1 --force {path}{options}")
+    lines += [f"running: {watching.line(said)}" for said in progress.running(folder)]
     for target, path in _targets(plan, folder):
         if not path.exists():
-            lines.append(f"left: evaluation of {target}")
+            lines.append(_left(plan, folder, target))
             continue
         facts = answers.read(path).facts
         if facts["reason"] or facts["failures"]:
@@ -41,6 +43,8 @@ def report(plan: Plan, results: Path, configfiles: Sequence[Path] = ()) -> tuple
             why = facts["reason"] or f"{facts['failures']} of {facts['asked']} questions"
             lines.append(f"failed: evaluation of {target}: {why}")
             lines.append(f"  again: snakemake --cores 1 --force {path}{options}")
+        else:
+            lines.append(f"complete: evaluation of {target}, {facts['answered']} questions")
     for thrown in store.Store(folder).discarded():
         identity = thrown.record.identity
         where = f"{identity['run']} {identity['setting']} round {identity['round']}, {identity['users']} users"
@@ -89,6 +93,33 @@ def _by_setting(plan: Plan, folder: Path) -> Iterator[str]:
         )
     if complete:
         yield f"complete: {', '.join(complete)}"
+
+
+def _left(plan: Plan, folder: Path, target: str) -> str:
+    """How many questions of each task a target has been asked, and how long the others take."""
+    asked = plan.evaluations
+    assert asked
+    slice_ = job.identified(planning.target_slice(plan, target), asked.targets[target], folder)
+    done = whole = 0
+    told = []
+    for task, condition, wanted in _questions(asked, target):
+        file = answers.answers_path(folder, planning.answers_digest(slice_, task, condition))
+        there = min(wanted, len(answers.Answers(file).replies))
+        told.append(f"{f'{task}, {condition}' if condition else task} {there} of {wanted}")
+        done, whole = done + there, whole + wanted
+    left = estimate.minutes(estimate.evaluation_s(asked, asked.targets[target]) * (whole - done) / whole)
+    by_task = f" ({'; '.join(told)})" if done else ""
+    return f"left: evaluation of {target}: {done} of {whole} questions are asked{by_task}, {left}"
+
+
+def _questions(asked: Evaluations, target: str) -> Iterator[tuple[str, str | None, int]]:
+    """(task, condition, how many) of what a target is asked."""
+    for name, task in asked.tasks.items():
+        yield name, None, asked.repeats * task.questions
+    load = asked.under_load
+    if load and target in load.targets:
+        for condition in (evaluate.ALONE, evaluate.LOADED):
+            yield load.task, condition, load.questions
 
 
 def _targets(plan: Plan, folder: Path) -> Iterator[tuple[str, Path]]:

@@ -1,6 +1,7 @@
-"""How far a running session is: one small JSON file under `<results>/progress`, replaced about once a second.
+"""How far a running job is: one small JSON file under `<results>/progress`, replaced about once a second.
 
-It is written by the session, outside of the load processes, and only for people to look at: `servebench watch`.
+It is written by the session or evaluation, outside of the load processes, and only for people to look at:
+`servebench watch`.
 """
 
 from __future__ import annotations
@@ -19,19 +20,20 @@ import psutil
 from servebench import plan
 from servebench.engines import devices
 
-SILENT_S = 900.0  # a session on another node that has said nothing for so long is taken for gone
+SILENT_S = 900.0  # a job on another node that has said nothing for so long is taken for gone
 log = logging.getLogger("servebench")
 
 
 class Publisher:
-    """Says how things stand with a session until the end of the `with` block, which removes the file."""
+    """Says how things stand with a job until the end of the `with` block, which removes the file."""
 
-    def __init__(self, results: Path, session: plan.Session) -> None:
-        """`results` is results/<experiment>."""
+    def __init__(self, results: Path, session: plan.Session, kind: str = "session") -> None:
+        """`results` is results/<experiment>; `kind`: session, or evaluation."""
         setting = session.setting
-        self.path = results / "progress" / f"{setting.run}-{setting.name}-round{session.round}.json"
+        self.path = results / "progress" / f"{kind}-{setting.run}-{setting.name}-round{session.round}.json"
         own = psutil.Process()
         self.said: dict[str, Any] = {
+            "kind": kind,
             "run": setting.run,
             "setting": setting.name,
             "round": session.round,
@@ -65,11 +67,11 @@ class Publisher:
             part.replace(self.path)
         except OSError as error:
             self.broken = True
-            log.warning("%s: cannot be written (%s); servebench watch will not show this session", self.path, error)
+            log.warning("%s: cannot be written (%s); servebench watch will not show this job", self.path, error)
 
 
 def running(results: Path) -> Iterator[dict[str, Any]]:
-    """What each session that still runs said last, in the order of their names."""
+    """What each job that still runs said last, in the order of their names."""
     for path in sorted((results / "progress").glob("*.json")):
         try:
             said = json.loads(path.read_text(encoding="utf-8"))

@@ -20,18 +20,21 @@ from servebench.plan import Plan
 
 UNKNOWN = "–"
 LIVE_S, PLAIN_S = 1.0, 10.0  # between two looks, on a terminal and elsewhere
-LOADING = ("warmup", "window", "drain", "whole")
+LOADING = ("warmup", "window", "drain", "whole")  # phases of a session
+ASKING = "asking"  # the one of an evaluation
 
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """How things stand at one moment. `running`: what each session that runs said last (servebench.progress)."""
+    """How things stand at one moment. `running`: what each job that runs said last (servebench.progress)."""
 
     experiment: str
     measured: int
     measurements: int
     sessions_done: int
     sessions: int
+    evaluations_done: int
+    evaluations: int
     left_s: float
     running: Sequence[Mapping[str, Any]]
 
@@ -44,22 +47,38 @@ class Snapshot:
 def snapshot(plan: Plan, results: Path) -> Snapshot:
     """What is there under results/<experiment>, and what runs."""
     left = [users for _, users in estimate.missing(plan, results)]
+    targets = list(plan.evaluations.targets if plan.evaluations else ())
+    asked = [target for target in targets if estimate.target_path(results, target).exists()]
     running = list(progress.running(results))
-    spent_s = sum(said["elapsed_s"] for said in running if said["phase"] in LOADING)
+    left_s = estimate.remaining_s(plan, results)
+    for said in running:
+        if said["phase"] in LOADING:
+            left_s -= said["elapsed_s"]
+        elif said["phase"] == ASKING and plan.evaluations and said["setting"] in set(targets) - set(asked):
+            left_s += said["left_s"] - estimate.evaluation_s(
+                plan.evaluations, plan.evaluations.targets[said["setting"]]
+            )
     return Snapshot(
         experiment=plan.experiment,
         measured=plan.measurements - sum(map(len, left)),
         measurements=plan.measurements,
         sessions_done=left.count([]),
         sessions=len(left),
-        left_s=max(0.0, estimate.remaining_s(plan, results) - spent_s),
+        evaluations_done=len(asked),
+        evaluations=len(targets),
+        left_s=max(0.0, left_s),
         running=running,
     )
 
 
 def plain(now: Snapshot) -> list[str]:
-    """A line for the experiment and one for each session that runs."""
-    return [_head(now), *(", ".join(f"{name} {text}" for name, text in _cells(said)) for said in now.running)]
+    """A line for the experiment and one for each job that runs."""
+    return [_head(now), *map(line, now.running)]
+
+
+def line(said: Mapping[str, Any]) -> str:
+    """How things stand with one job."""
+    return ", ".join(f"{name} {text}" for name, text in _cells(said))
 
 
 def drawn(now: Snapshot) -> RenderableType:
@@ -67,26 +86,49 @@ def drawn(now: Snapshot) -> RenderableType:
     bar = Table.grid()  # a bar alone does not end its line
     bar.add_row(ProgressBar(total=now.measurements, completed=now.measured, width=50))
     if not now.running:
-        return Group(Text(_head(now)), bar, Text("no session runs", style="dim"))
+        return Group(Text(_head(now)), bar, Text("nothing runs", style="dim"))
+    kinds = dict.fromkeys(said["kind"] for said in now.running)
+    return Group(Text(_head(now)), bar, *(_table([s for s in now.running if s["kind"] == kind]) for kind in kinds))
+
+
+def _table(jobs: Sequence[Mapping[str, Any]]) -> Table:
+    """Jobs of one kind."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for name, _ in _cells(now.running[0]):
+    for name, _ in _cells(jobs[0]):
         table.add_column(name)
-    for said in now.running:
+    for said in jobs:
         table.add_row(*(text for _, text in _cells(said)))
-    return Group(Text(_head(now)), bar, table)
+    return table
 
 
 def _head(now: Snapshot) -> str:
     left = "everything is there" if now.complete else f"{estimate.minutes(now.left_s)} left"
+    evaluations = f", {now.evaluations_done} of {now.evaluations} evaluations" if now.evaluations else ""
     return (
         f"{now.experiment}: {now.measured} of {now.measurements} measurements, {now.sessions_done} of {now.sessions}"
-        f" sessions, {left}"
+        f" sessions{evaluations}, {left}"
     )
 
 
 def _cells(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """(what, how it stands) of one session. Tokens and TTFT are only counted when a measurement has ended, so as not
-    to disturb it; they are those of the last that has, with its number of users."""
+    """(what, how it stands) of one job."""
+    return _evaluation(said) if said["kind"] == "evaluation" else _session(said)
+
+
+def _evaluation(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The questions are those that were left when the job began."""
+    asking = said["phase"] == ASKING
+    yield "evaluation", said["setting"]
+    yield "phase", said["phase"]
+    yield "task", said["task"] if asking else UNKNOWN
+    yield "asked", f"{said['asked']} of {said['questions']}" if asking else UNKNOWN
+    yield "failed", str(said["failures"]) if asking else UNKNOWN
+    yield "left", estimate.minutes(said["left_s"]) if asking else UNKNOWN
+
+
+def _session(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Tokens and TTFT are only counted when a measurement has ended, so as not to disturb it; they are those of the
+    last that has, with its number of users."""
     loading = said["phase"] in LOADING
     last = said.get("last") or {}
     yield "session", f"{said['run']} {said['setting']} round {said['round']}"

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import synthetic
-from servebench import configuration, estimate, ledger, store
+from servebench import configuration, estimate, ledger, progress, store
+from servebench import plan as planning
 from servebench.faults import Fault
 from servebench.tasks import answers
 from servebench.tasks.schemas import table
@@ -62,13 +63,39 @@ def test_an_evaluation_is_left_then_failed_with_the_command_that_asks_again(tmp_
     target = next(iter(plan.evaluations.targets))
     path = estimate.target_path(tmp_path / "quickstart", target)
     lines, failed = ledger.report(plan, tmp_path)
-    assert (f"left: evaluation of {target}" in lines, failed) == (True, 0)
+    expected = estimate.minutes(estimate.evaluation_s(plan.evaluations, plan.evaluations.targets[target]))
+    assert f"left: evaluation of {target}: 0 of 56 questions are asked, {expected}" in lines
+    assert failed == 0
+    digest = planning.answers_digest(planning.target_slice(plan, target), "mgsm")
+    file = answers.AnswerFile(answers.answers_path(tmp_path / "quickstart", digest))
+    for repeat, question_id in ((1, "1"), (1, "2"), (1, "2"), (2, "1")):
+        file.append({"repeat": repeat, "question_id": question_id, "session_id": "s", "text": "答え: 1"})
+    file.append({"session": {"session_id": "s"}})
+    lines, _ = ledger.report(plan, tmp_path)
+    (line,) = (line for line in lines if line.startswith(f"left: evaluation of {target}:"))
+    assert "3 of 56 questions are asked (jcommonsenseqa 0 of 24; mgsm 3 of 16; proofreading 0 of 16), " in line
+    file.close()
     facts = {"reason": None, "failures": 3, "asked": 48}
     path.parent.mkdir(parents=True)
     answers.write(answers.Evaluated(table("answers", []), facts), path)
     lines, failed = ledger.report(plan, tmp_path)
     place = lines.index(f"failed: evaluation of {target}: 3 of 48 questions")
     assert (lines[place + 1], failed) == (f"  again: snakemake --cores 1 --force {path}", 1)
+    answers.write(answers.Evaluated(table("answers", []), facts | {"failures": 0, "answered": 56}), path)
+    lines, failed = ledger.report(plan, tmp_path)
+    assert (f"complete: evaluation of {target}, 56 questions" in lines, failed) == (True, 0)
+
+
+def test_what_runs_is_told_with_what_is_left(tmp_path: Path) -> None:
+    plan = configuration.read([configuration.ROOT / "config" / "config.yaml"])
+    setting = next(iter(plan.evaluations.targets.values()))
+    job = planning.Session(experiment="quickstart", round=1, rank=0, setting=setting)
+    with progress.Publisher(tmp_path / "quickstart", job, "evaluation") as published:
+        published.tell(phase="asking", task="mgsm", asked=12, questions=56, failures=0, left_s=100.0)
+        lines, _ = ledger.report(plan, tmp_path)
+    wanted = f"running: evaluation {setting.name}, phase asking, task mgsm, asked 12 of 56, failed 0, left about 2 min"
+    assert wanted in lines
+    assert not any(line.startswith("running") for line in ledger.report(plan, tmp_path)[0])
 
 
 @pytest.mark.parametrize("why", ["", " \n", "a\udc80"])

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 import synthetic
-from servebench import estimate, progress, watching
+from servebench import configuration, estimate, progress, watching
 from servebench.plan import Plan, Session
 
 LOADED = {
@@ -67,6 +67,38 @@ def test_a_session_is_shown_while_it_runs_and_no_longer(plan: Plan, tmp_path: Pa
         assert "window 30/75 s" in values
     assert watching.snapshot(plan, tmp_path).running == []
     assert list((tmp_path / "progress").iterdir()) == []
+
+
+def evaluating(results: Path, target: str) -> tuple[Plan, progress.Publisher]:
+    plan = configuration.read([configuration.ROOT / "config" / "config.yaml"])
+    setting = plan.evaluations.targets[target]
+    job = Session(experiment=plan.experiment, round=1, rank=0, setting=setting)
+    return plan, progress.Publisher(results, job, "evaluation")
+
+
+def test_an_evaluation_is_shown_with_its_task_its_questions_and_the_time_left(tmp_path: Path) -> None:
+    plan, publisher = evaluating(tmp_path, "Q4_1")
+    done = estimate.target_path(tmp_path, "Q4_0")
+    done.parent.mkdir(parents=True)
+    done.touch()
+    with publisher as published:
+        head, line = watching.plain(watching.snapshot(plan, tmp_path))
+        assert "0 of 8 sessions, 1 of 3 evaluations, about" in head
+        assert line == "evaluation Q4_1, phase starting, task –, asked –, failed –, left –"
+        published.tell(phase="asking", task="mgsm, loaded", asked=12, questions=56, failures=1, left_s=100.0)
+        now = watching.snapshot(plan, tmp_path)
+        _, line = watching.plain(now)
+        assert line == "evaluation Q4_1, phase asking, task mgsm, loaded, asked 12 of 56, failed 1, left about 2 min"
+        expected = estimate.evaluation_s(plan.evaluations, plan.evaluations.targets["Q4_1"])
+        assert now.left_s == pytest.approx(estimate.remaining_s(plan, tmp_path) - expected + 100)
+        with progress.Publisher(tmp_path, next(plan.sessions())):
+            console = Console(width=200, record=True, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123
+            console.print(watching.drawn(watching.snapshot(plan, tmp_path)))
+            _, _, names, values, session_names, _ = console.export_text().splitlines()
+            assert names.split() == ["evaluation", "phase", "task", "asked", "failed", "left"]
+            assert values.split("  ")[0] == "Q4_1" and "12 of 56" in values
+            assert session_names.split()[0] == "session"
+    assert watching.snapshot(plan, tmp_path).running == []
 
 
 def test_what_is_not_known_is_not_zero(plan: Plan, tmp_path: Path) -> None:
