@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +11,6 @@ import pytest
 import synthetic
 from servebench import report, tables
 
-playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
-axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python")
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
 MIB = 2**20
 
 
@@ -38,31 +32,9 @@ def written(request, tmp_path_factory) -> tuple[Path, dict[str, Any]]:
     return path, made
 
 
-@pytest.fixture(scope="module")  # Playwright holds an event loop: later modules must be free to run their own
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as running:
-        opened = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield opened
-        opened.close()
-
-
 @pytest.fixture
-def seen() -> dict[str, list[str]]:
-    return {"errors": [], "requests": []}
-
-
-@pytest.fixture
-def page(browser, written, seen, request) -> Iterator[Any]:
-    options = {"viewport": {"width": 1200, "height": 900}, "locale": "en-US", **getattr(request, "param", {})}
-    context = browser.new_context(**options)
-    opened = context.new_page()
-    opened.on("console", lambda message: seen["errors"].append(message.text) if message.type == "error" else None)
-    opened.on("pageerror", lambda error: seen["errors"].append(str(error)))
-    opened.on("request", lambda asked: seen["requests"].append(asked.url))
-    opened.goto(written[0].as_uri())
-    opened.wait_for_selector("html[data-ready]")
-    yield opened
-    context.close()
+def path(written: tuple[Path, dict[str, Any]]) -> Path:
+    return written[0]
 
 
 def draw_all(page: Any) -> int:
@@ -186,12 +158,9 @@ def test_a_phone_never_scrolls_sideways(page, seen) -> None:
     ],
     indirect=True,
 )
-def test_axe_finds_nothing_serious(page) -> None:
+def test_axe_finds_nothing_serious(page, serious) -> None:
     draw_all(page)
-    found = axe.Axe().run(page).response["violations"]
-    assert [
-        (v["id"], [n["html"][:90] for n in v["nodes"][:3]]) for v in found if v["impact"] in ("serious", "critical")
-    ] == []
+    assert serious() == []
 
 
 @pytest.mark.parametrize("page", [{"color_scheme": "dark"}], indirect=True)
