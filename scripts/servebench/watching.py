@@ -127,8 +127,9 @@ def _evaluation(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _session(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Tokens and TTFT are only counted when a measurement has ended, so as not to disturb it; they are those of the
-    last that has, with its number of users."""
+    """Nothing is parsed while a measurement runs, so as not to disturb it: what is known of it is how many pieces of
+    replies arrive, about one a token, and when the first does. Tokens and TTFT are those of the last that has ended,
+    with its number of users."""
     loading = said["phase"] in LOADING
     last = said.get("last") or {}
     yield "session", f"{said['run']} {said['setting']} round {said['round']}"
@@ -136,6 +137,8 @@ def _session(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "users", str(said["users"]) if loading else UNKNOWN
     for name in ("running", "finished", "failures"):
         yield name, str(said[name]) if loading else UNKNOWN
+    yield "pieces/s", _number(said["pieces_s"], 1, "") if loading else UNKNOWN
+    yield "first piece", _number(said["first_piece_s"], 2, " s") if loading else UNKNOWN
     at = f" at {last['users']}" if last else ""
     yield "last tok/s", _number(last.get("output_tok_s"), 1, at)
     yield "last TTFT p95", _number(last.get("ttft_p95_s"), 2, f" s{at}")

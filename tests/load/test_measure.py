@@ -139,6 +139,15 @@ def ledger_with(sent_ns, *block_ns, scheduled_ns=0):
     return ledger
 
 
+def test_the_ledger_adds_up_pieces_and_the_time_to_the_first():
+    ledger = ledger_with(1_000_000_000, 1_500_000_000, 1_700_000_000)
+    silent = ledger.begin(user=1, prompt_id="p", scheduled_ns=0)
+    silent.sent_ns = 1_000_000_000
+    for exchange in list(ledger.running.values()):
+        ledger.end(exchange)
+    assert (ledger.pieces, ledger.replies, ledger.first_piece_s) == (2, 1, 0.5)
+
+
 @pytest.mark.parametrize(
     ("sent_ns", "blocks", "awaited"),
     [
@@ -260,6 +269,19 @@ def test_the_window_goes_on_until_enough_targets():
     assert phases["window"] >= 20
     meta = measurement.meta
     assert (meta["window_end_ns"] - meta["window_start_ns"]) / 1e9 > 0.5
+
+
+def test_what_is_told_while_it_runs():
+    told = []
+    with ScriptedServer(lambda _: reply(4, gap_s=0.02)) as server:
+        workload = Workload(max_tokens=8, warmup_s=0.3, window_s=2.5, spread_s=0.1)
+        measured = measure(Target(url=server.url, model="scripted"), workload, 2, progress=told.append)
+    assert {said["phase"] for said in told} <= {"warmup", "window", "drain"}
+    last = told[-1]
+    assert 0 < last["finished"] <= measured.requests.num_rows
+    assert last["running"] <= 2 and last["failures"] == 0
+    assert last["pieces_s"] > 0
+    assert last["first_piece_s"] > 0
 
 
 def test_think_time_is_kept_between_reply_and_request():

@@ -50,7 +50,9 @@ def measure(
     """Load `target` with `users` users (open loop and trace: connections opened beforehand) as `workload` says.
 
     `seed` decides prompts' order, number lines, pauses and arrivals. `progress` is called about once a second with
-    {phase (warmup|window|drain|whole), elapsed_s, total_s (None when unknown), running, finished, failures}.
+    {phase (warmup|window|drain|whole), elapsed_s, total_s (None when unknown), running, finished, failures, pieces_s,
+    first_piece_s}. Nothing is parsed while the load runs: the last two, pieces of replies that arrived a second since
+    the last call and the mean time from sending to the first, are only near output tok/s and TTFT; None before any.
     Raises Fault for what cannot be asked, before anything starts, and LoadError when no connection can be opened at
     all or a worker dies; failed requests are results.
     """
@@ -155,6 +157,7 @@ class _Conductor:
     probe: dict[str, Any] | None = None
     clients: list[dict[str, Any]] = field(default_factory=list)
     _told_ns: int = 0
+    _pieces: int = 0
 
     def conduct(self) -> None:
         workers, workload = self.workers, self.workload
@@ -225,10 +228,20 @@ class _Conductor:
             self.workers.listen(0.02)
             now_ns = monotonic_ns()
             if self.progress is not None and now_ns - self._told_ns >= 1_000_000_000:
+                since_s = (now_ns - (self._told_ns or self.start_ns)) / 1e9
                 self._told_ns = now_ns
-                counts = {name: sum(self.workers.values(name)) for name in ("running", "finished", "failures")}
-                elapsed_s = max(0.0, (now_ns - self.start_ns) / 1e9)
-                self.progress({"phase": phase, "elapsed_s": elapsed_s, "total_s": self._total_s(), **counts})
+                self.progress({"phase": phase, "total_s": self._total_s(), **self._news(now_ns, since_s)})
+
+    def _news(self, now_ns: int, since_s: float) -> dict[str, Any]:
+        names = ("running", "finished", "failures", "pieces", "replies", "first_piece_s")
+        count = {name: sum(self.workers.values(name)) for name in names}
+        came, self._pieces = count["pieces"] - self._pieces, count["pieces"]
+        return {
+            "elapsed_s": max(0.0, (now_ns - self.start_ns) / 1e9),
+            **{name: count[name] for name in ("running", "finished", "failures")},
+            "pieces_s": came / since_s if since_s > 0 else None,
+            "first_piece_s": count["first_piece_s"] / count["replies"] if count["replies"] else None,
+        }
 
     def _total_s(self) -> float | None:
         """Of the load, as far as it can be known: the drain comes on top."""

@@ -27,6 +27,10 @@ class Ledger:
     finished: list[Exchange] = field(default_factory=list)
     running: dict[int, Exchange] = field(default_factory=dict)
     failures: int = 0
+    # Of those that have ended: pieces that arrived; replies that brought any, and the seconds to their first, in all.
+    pieces: int = 0
+    replies: int = 0
+    first_piece_s: float = 0.0
     # Users that have ended a first request, and when the last of them did.
     through: set[int] = field(default_factory=set)
     through_ns: int = 0
@@ -44,6 +48,10 @@ class Ledger:
         self.finished.append(exchange)
         if failed(exchange) and exchange.failure != "cancelled":
             self.failures += 1
+        self.pieces += len(exchange.blocks)
+        if exchange.sent_ns is not None and exchange.blocks:
+            self.replies += 1
+            self.first_piece_s += (exchange.blocks[0][0] - exchange.sent_ns) / 1e9
         if exchange.user not in self.through and exchange.end_ns is not None:
             self.through.add(exchange.user)
             self.through_ns = max(self.through_ns, exchange.end_ns)

@@ -173,6 +173,9 @@ class Worker:
             running=len(ledger.running),
             finished=len(ledger.finished),
             failures=ledger.failures,
+            pieces=ledger.pieces + sum(len(exchange.blocks) for exchange in ledger.running.values()),
+            replies=ledger.replies,
+            first_piece_s=ledger.first_piece_s,
             through_users=len(ledger.through),
             targets=sent,
         )
