@@ -57,7 +57,8 @@ def test_a_session_is_shown_while_it_runs_and_no_longer(plan: Plan, tmp_path: Pa
         _, line = watching.plain(now)
         assert line == (
             "session main llama-np4 round 1, phase window 30/75 s, users 2, running 2, finished 11, failures 1,"
-            " pieces/s 58.0, first piece –, last tok/s 61.2 at 1, last TTFT p95 –, GPU memory 3.00 GiB, foreign use 25 %"
+            " pieces/s 58.0, first piece –, last tok/s 61.2 at 1, last TTFT p95 –,"
+            " GPU memory 3.00 GiB, foreign use 25 %"
         )
         assert now.left_s == pytest.approx(estimate.remaining_s(plan, tmp_path) - 30)
         console = Console(width=200, record=True, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123
