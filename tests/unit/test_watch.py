@@ -98,6 +98,20 @@ def test_what_the_driver_does_not_give_is_unknown_and_never_zero(driver: Nvml, c
     assert sample(driver)["foreign_utilisation"] is None
 
 
+def test_several_gpus_are_one_row(driver: Nvml) -> None:
+    driver.used, driver.processes = 50 * GIB, {OURS: 30 * GIB}
+    one = sample(driver)
+    hot = one | {"foreign_utilisation": 0.3, "temperature_c": 80, "clock_mhz": 900, "throttle": "sw_thermal"}
+    found = gpu.together([one, hot])
+    assert (found["memory_bytes"], found["device_memory_bytes"], found["power_w"]) == (60 * GIB, 100 * GIB, 825.0)
+    assert found["device_utilisation"] == pytest.approx(0.8)
+    assert (found["foreign_utilisation"], found["temperature_c"], found["clock_mhz"]) == (0.3, 80, 900)
+    assert found["throttle"] == "power_cap,sw_thermal"
+    unknown = gpu.together([one, hot | {"power_w": None, "foreign_utilisation": None}])
+    assert (unknown["power_w"], unknown["foreign_utilisation"]) == (None, None)
+    assert gpu.together([one]) == one
+
+
 def test_pids_of_another_namespace_make_foreign_use_unknown(driver: Nvml) -> None:
     driver.processes = {OTHER: GIB}
     driver.using = [(OTHER, 100, 90)]
@@ -146,7 +160,7 @@ def test_a_planted_foreign_process_is_seen_and_our_own_is_not() -> None:
 def test_the_watcher_samples_at_its_interval_and_keeps_the_largest_memory() -> None:
     began = time.monotonic_ns()
     server = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    with watch.Watcher(server.pid, "cpu", interval_s=0.1) as watcher:
+    with watch.Watcher(server.pid, interval_s=0.1) as watcher:
         time.sleep(3)
         server.kill()
         server.wait()
@@ -163,14 +177,14 @@ def test_the_watcher_samples_at_its_interval_and_keeps_the_largest_memory() -> N
 
 
 def test_a_server_that_is_not_ours_has_unknown_memory() -> None:
-    with watch.Watcher(None, None, interval_s=0.1) as watcher:
+    with watch.Watcher(None, interval_s=0.1) as watcher:
         time.sleep(1.5)
         assert watcher.memory_gib is None
         assert watcher.table(0, time.monotonic_ns())["memory_bytes"].null_count > 0
 
 
 def test_a_watching_process_that_died_is_an_error() -> None:
-    watcher = watch.Watcher(os.getpid(), "cpu")
+    watcher = watch.Watcher(os.getpid())
     watcher._process.kill()
     watcher._process.wait()
     with pytest.raises(RuntimeError, match="the watching process ended with status -9"):
@@ -179,7 +193,7 @@ def test_a_watching_process_that_died_is_an_error() -> None:
 
 
 def test_the_last_sample_is_read_without_disturbing_the_sampler() -> None:
-    with watch.Watcher(os.getpid(), "cpu", interval_s=0.02) as watcher:
+    with watch.Watcher(os.getpid(), interval_s=0.02) as watcher:
         began = time.monotonic()
         while watcher.latest() is None:
             assert time.monotonic() - began < 20

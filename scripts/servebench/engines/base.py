@@ -91,7 +91,7 @@ class Server:
     log_path: Path
     is_alive: Callable[[], bool]
     differences: Callable[[], list[Difference]]
-    watched: str = "cpu"  # the device whose memory and use are its own: a GPU's UUID, or the CPU
+    watched: tuple[str, ...] = ()  # UUIDs of the GPUs whose memory and use are its own; (): the CPU
 
     def alive(self) -> bool:
         """Whether its process lives (or, for a server we did not start, whether it answers)."""

@@ -131,7 +131,7 @@ def _start(adapter: Adapter, devices: Devices) -> tuple[Process, Server]:
             env={**{key: env[key] for key in env if key.startswith("CUDA")}, **command.env},
             pid=process.pid,
             devices=devices.names,
-            watched=devices.gpus[0].uuid if devices.gpus else "cpu",
+            watched=tuple(device.uuid for device in devices.gpus),
             version=None,
             build=None,
             launched_ns=launched_ns,

@@ -65,11 +65,10 @@ def _measurement_row(record: Record, line: Line) -> Row:
 
 
 def _energy(record: Record, output_tok_s: float | None) -> Row:
-    """Mean power of the device over the window, and energy for each token; null with any sample of it unknown."""
+    """Mean power of the devices over the window, and energy for each token; null with any sample of it unknown."""
     meta, telemetry = record.meta or {}, record.telemetry
     start_ns, end_ns = meta.get("window_start_ns"), meta.get("window_end_ns")
-    several = len(record.session.get("devices") or ()) > 1  # only the first is sampled
-    if several or start_ns is None or end_ns is None:
+    if start_ns is None or end_ns is None:
         return {"power_w": None, "joules_per_token": None}
     samples = zip(telemetry.get("time_ns", ()), telemetry.get("power_w", ()), strict=False)
     watts = [value for time_ns, value in samples if start_ns <= time_ns < end_ns]

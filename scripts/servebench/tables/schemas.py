@@ -78,7 +78,7 @@ reason text why it failed
 window_s real length of the window
 memory_gib real largest memory of the server's processes so far in its session
 memory_kind text nvml (GPU) or host
-power_w real of the device, mean over the window; null when a sample of it is unknown or there are several devices
+power_w real of the devices, mean over the window; null when a sample of it is unknown
 joules_per_token real of the device, for each output token of the window
 foreign_samples int samples in which others used the device more than runtime.foreign_use allows
 meets_line bool within the line: both limits, no failure, enough target requests

@@ -10,19 +10,18 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
 
-from servebench.watch import gpu
 from servebench.watch.machine import machine
 
 __all__ = ["TELEMETRY_SCHEMA", "Watcher", "machine"]
 
 GIB = 2**30
-# With a GPU: of the GPU, with `host_…` beside it. Without: of the CPUs, and `host_…` is null.
+# With GPUs: of the server's, as `gpu.together` has it, with `host_…` beside it. Without: of the CPUs, `host_…` is null.
 TELEMETRY_SCHEMA = pa.schema(
     [
         ("time_ns", pa.int64()),  # CLOCK_MONOTONIC
@@ -46,11 +45,10 @@ TELEMETRY_SCHEMA = pa.schema(
 class Watcher:
     """Samples a server's process tree and its device, from its making until `close` or the end of the `with` block."""
 
-    def __init__(self, pid: int | None, device: str | None, interval_s: float = 0.5) -> None:
-        """`pid` is the server's main process (None: a server that is not ours); `device` as in runtime.device."""
-        found = gpu.resolve(device) if pid is not None else None
-        self.kind = "nvml" if found else "host"
-        options = {"pid": pid, "uuid": found.uuid if found else None, "interval_s": interval_s, "session": os.getpid()}
+    def __init__(self, pid: int | None, gpus: Sequence[str] = (), interval_s: float = 0.5) -> None:
+        """`pid` is the server's main process (None: a server that is not ours); `gpus` are the UUIDs of its GPUs."""
+        self.kind = "nvml" if gpus else "host"
+        options = {"pid": pid, "gpus": list(gpus), "interval_s": interval_s, "session": os.getpid()}
         # Closed with the watcher.
         self._file = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -179,6 +179,21 @@ class Sampler:
         return None if reasons is None else ",".join(name for name, bit in THROTTLES.items() if reasons & bit)
 
 
+def together(samples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """One row of a server on several GPUs: memory, power and errors in all; use as a mean; use by others, temperature
+    and clock where they are worst; whatever throttles any. What is unknown of one is unknown of all."""
+    if len(samples) == 1:
+        return dict(samples[0])
+    ways: dict[str, Callable[[list[Any]], Any]] = {
+        **dict.fromkeys(("memory_bytes", "device_memory_bytes", "power_w", "ecc_errors"), sum),
+        **dict.fromkeys(("utilisation", "device_utilisation"), lambda values: sum(values) / len(values)),
+        **dict.fromkeys(("foreign_utilisation", "temperature_c"), max),
+        "clock_mhz": min,
+        "throttle": lambda values: ",".join(name for name in THROTTLES if any(name in v.split(",") for v in values)),
+    }
+    return {name: _known(way, [sample[name] for sample in samples]) for name, way in ways.items()}
+
+
 def describe(gpu: Gpu) -> dict[str, Any]:
     """Plain JSON."""
     return asdict(gpu)
@@ -232,6 +247,6 @@ def _try(call: Callable[..., Any], *arguments: Any) -> Any:
         return None
 
 
-def _known(total: Callable[[list[Any]], Any], values: list[int | None]) -> Any:
+def _known(total: Callable[[list[Any]], Any], values: Sequence[Any]) -> Any:
     """The total, unless a part of it is unknown."""
-    return None if not values or any(value is None for value in values) else total(values)
+    return None if not values or any(value is None for value in values) else total(list(values))

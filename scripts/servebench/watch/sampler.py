@@ -15,21 +15,22 @@ from servebench.watch import gpu, host
 
 
 def main() -> None:
-    """Sample until killed. OPTIONS is JSON: pid (of the server, or null), uuid (of the GPU, or null), interval_s, and
-    session, the process to end with."""
+    """Sample until killed. OPTIONS is JSON: pid (of the server, or null), gpus (UUIDs, [] for the CPU), interval_s,
+    and session, the process to end with."""
     options = json.loads(sys.argv[1])
     session = options["session"]  # not getppid: it may have died before this line
     follow_parent(session)
     on_host = host.Sampler(options["pid"], session)
-    on_gpu = gpu.Sampler(options["uuid"]) if options["uuid"] else None
+    on_gpus = [gpu.Sampler(uuid) for uuid in options["gpus"]]
     due = time.monotonic()
     while True:
         due = max(due + options["interval_s"], time.monotonic())
         time.sleep(max(0.0, due - time.monotonic()))
         row = on_host.sample()
-        if on_gpu is not None:
+        if on_gpus:
             row |= {f"host_{name}": row[name] for name in ("memory_bytes", "foreign_utilisation")}
-            row |= on_gpu.sample({process.pid for process in host.tree(options["pid"])})
+            own = {process.pid for process in host.tree(options["pid"])}
+            row |= gpu.together([on_gpu.sample(own) for on_gpu in on_gpus])
         print(json.dumps({"time_ns": time.monotonic_ns(), **row}), flush=True)
 
 
