@@ -246,7 +246,7 @@ def test_deviations_and_what_is_not_verified_stand_under_conditions() -> None:
     )
     text = conditions(report.page({}, changed))
     assert "<p>Prompts are ours.</p>" in text
-    named = "<b>models.qwen3-14b-q4_k_m, models.qwen3-14b-bf16</b>"
+    named = "<code>models.qwen3-14b-q4_k_m, models.qwen3-14b-bf16</code>"
     assert f'{named}: <span lang="en">No &lt;revision&gt; is published.</span>' in text
     assert '<p><span lang="en">Never run.</span><span lang="ja">未実行。</span></p>' in text
 
@@ -296,7 +296,7 @@ def test_targets_stand_with_file_engine_and_what_to_know_of_them() -> None:
     rows = [q4_0, failed, target("Q8_0", baseline=True)]
     page = report.page({"targets": tables.table("targets", rows)}, plan)
     text = page[page.index('id="h-evaluated"') : page.index('id="h-questions">')]
-    assert "3 targets were asked 28 questions each, 2 times; the others are compared with Q8_0." in text
+    assert "Each of 3 targets was asked 28 questions, 2 times; Q8_0 is the baseline." in text
     assert "50 of 56" in text and "sha256:abababababab…" in text
     assert "others than the baseline&#39;s" in text
     assert "同じ問いのトークン列が基準と違う" in text and "回答なし: 6 of 56" in text
