@@ -109,7 +109,10 @@ class Setting(Struct, frozen=True, kw_only=True):
 
     @property
     def gpus(self) -> int:
-        """How many GPUs of one node it needs: what its arguments say of parallelism by tensor and by pipeline, or 1."""
+        """How many GPUs of one node it needs: what its arguments say of parallelism by tensor and by pipeline, or 1;
+        none for a server that is somewhere else."""
+        if self.engine.kind == "url":
+            return 0
         given = "\n".join(self.args)
         return math.prod(int(found[-1]) for option in _PARALLEL if (found := option.findall(given)))
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import textwrap
 
+import msgspec
 import pytest
 
 from servebench import plan
@@ -133,3 +134,5 @@ def test_a_setting_needs_the_gpus_its_arguments_name(args, count):
     engine = plan.Engine(key="e", kind="vllm")
     setting = plan.Setting(name="s", run="r", engine=engine, model=model, slots=1, users=(1,), args=args)
     assert setting.gpus == count
+    far = plan.Engine(key="e", kind="url", url="http://far")
+    assert msgspec.structs.replace(setting, engine=far).gpus == 0

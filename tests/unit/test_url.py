@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,6 +38,21 @@ def attached(double: ChatDouble, ready_timeout_s: float = 5) -> Iterator[engines
         log_path=Path("/nowhere"),
     ) as server:
         yield server
+
+
+def test_two_sessions_do_not_measure_one_server_at_once(double: ChatDouble) -> None:
+    both = threading.Event()
+
+    def second() -> None:
+        with attached(double):
+            both.set()
+
+    with attached(double):
+        other = threading.Thread(target=second)
+        other.start()
+        assert not both.wait(1.0)
+    assert both.wait(10)
+    other.join()
 
 
 def test_the_round_trip_is_at_least_as_long_as_the_server_is_known_to_take(double: ChatDouble) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import logging
 import os
 import statistics
 import time
@@ -11,14 +13,16 @@ from typing import Any
 
 import httpx
 
+from servebench import cache
 from servebench.engines.base import Adapter, Command, Difference, LaunchFailed, Server, ask
-from servebench.infrastructure import InfrastructureError
+from servebench.infrastructure import InfrastructureError, locked
 
 ROUND_TRIPS = 9
+log = logging.getLogger("servebench")
 
 
 class Url(Adapter):
-    """Nothing is launched, locked or stopped; what the server does not say about itself stays unknown."""
+    """Nothing is launched or stopped; what the server does not say about itself stays unknown."""
 
     uses_gpu = False
     loads_model = False
@@ -68,7 +72,17 @@ class Url(Adapter):
 
 @contextmanager
 def attached(adapter: Url) -> Iterator[Server]:
-    """A `Server` for the address, once it has given a token. Raises `LaunchFailed` when it gives none in time."""
+    """A `Server` for the address, once it has given a token, for this session alone: two at once would measure each
+    other, on whatever nodes they run. Raises `LaunchFailed` when it gives none in time."""
+    name = hashlib.sha256(adapter.root.encode()).hexdigest()[:16]
+    lock = cache.root(adapter.launch.runtime.cache) / "locks" / f"url-{name}.lock"
+    waiting = "waiting for %s; another session measures it"
+    with locked(lock, waiting=lambda _: log.warning(waiting, adapter.root)), _attached(adapter) as server:
+        yield server
+
+
+@contextmanager
+def _attached(adapter: Url) -> Iterator[Server]:
     began_ns = time.monotonic_ns()
     deadline = time.monotonic() + adapter.launch.runtime.ready_timeout_s
     # As the load goes: without a proxy.
