@@ -20,7 +20,8 @@ DELAY_S = 0.03
 
 
 @pytest.fixture
-def double() -> Iterator[ChatDouble]:
+def double(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatDouble]:
+    monkeypatch.setenv("SERVEBENCH_CACHE", str(tmp_path))
     with serving(ChatDouble(lambda model, prompt, time: PROBED, lambda prompt: False)) as made:
         yield made
 
