@@ -131,6 +131,11 @@ class _Evaluation:
         """How many questions are to be asked."""
         return sum(len(self.missing(condition)) for condition in self.conditions)
 
+    def _work(self, asked: Asked, condition: str) -> float:
+        """How long a question takes beside others: the tokens its reply may have over how many are asked at once."""
+        tokens = min(asked.max_tokens, TASKS[asked.task].reply_tokens)
+        return tokens if condition else tokens / self.setting.users[0]
+
     def ask(self, published: Publisher) -> str | None:
         """Ask what is missing; the reason when the engine did not live through it."""
         context, setting = self.context, self.setting
@@ -139,7 +144,8 @@ class _Evaluation:
         try:
             with context.launched(self.session, model_path) as server:
                 self._keep_session(_facts(server, setting, model) | {"prompt_tokens": self._prompt_tokens(server)})
-                self.progress = _Progress(setting.name, self.pending(), published)
+                work = [self._work(asked, c) for c in self.conditions for asked in self.missing(c)]
+                self.progress = _Progress(setting.name, len(work), sum(work), published)
                 asyncio.run(self._ask(server))
                 if not server.alive():
                     return "the server died while it was asked: " + _last_line(server.log_tail())
@@ -182,7 +188,7 @@ class _Evaluation:
         place = {"repeat": asked.repeat, "question_id": asked.question.question_id, "session_id": self.session_id}
         self.files[asked.task, condition].append({**place, **reply})
         assert self.progress
-        self.progress.say(asked.task, condition, failed="failed" in reply)
+        self.progress.say(asked.task, condition, self._work(asked, condition), failed="failed" in reply)
 
     def _keep_session(self, facts: Mapping[str, Any]) -> None:
         for file in self.files.values():
@@ -316,20 +322,25 @@ def _last_line(text: str) -> str:
 
 
 class _Progress:
-    """How many are asked, failed, time left: for those who watch, and now and then a line on the console."""
+    """How many are asked, failed, time left: for those who watch, and now and then a line on the console.
 
-    def __init__(self, target: str, total: int, published: Publisher) -> None:
-        self.target, self.total, self.published = target, total, published
+    The time left is that of the work left: one problem takes as long as dozens of choices, and comes after them.
+    """
+
+    def __init__(self, target: str, total: int, work: float, published: Publisher) -> None:
+        self.target, self.total, self.work, self.published = target, total, work, published
         self.done = self.failed = 0
+        self.worked = 0.0
         self.began = self.said = time.monotonic()
         self.told = 0.0
 
-    def say(self, task: str, condition: str, *, failed: bool) -> None:
+    def say(self, task: str, condition: str, work: float, *, failed: bool) -> None:
         """One more is answered."""
         self.done += 1
+        self.worked += work
         self.failed += failed
         now = time.monotonic()
-        left_s = (now - self.began) / self.done * (self.total - self.done)
+        left_s = (now - self.began) / self.worked * max(0.0, self.work - self.worked)
         what = f"{task}, {condition}" if condition else task
         last = self.done == self.total
         if now - self.told >= TELL_EVERY_S or last:

@@ -7,6 +7,7 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -222,7 +223,9 @@ def test_a_higher_limit_asks_only_the_new_questions(tmp_path, double):
     assert facts["answered"] == 2 * 25
 
 
-def test_killed_half_way_it_goes_on_where_it_was(tmp_path):
+def test_killed_half_way_it_goes_on_where_it_was(tmp_path, caplog):
+    caplog.set_level("INFO", "servebench")
+
     def slow(model, prompt, time_):
         time.sleep(0.02)
         return constant(model, prompt, time_)
@@ -250,6 +253,21 @@ def test_killed_half_way_it_goes_on_where_it_was(tmp_path):
         assert double.asked.total() == 200 + lost
         assert evaluated_.facts["answered"] == 200
         assert len(evaluated_.facts["sessions"]) == 2
+        left = 200 - kept
+        assert f"evaluations A: {left} of {left} asked (proofreading), 0 failed; under a minute left" in caplog.text
+
+
+def test_the_time_left_is_that_of_the_work_left(tmp_path, double, monkeypatch, caplog):
+    caplog.set_level("INFO", "servebench")
+    tasks = {"jcommonsenseqa": {"set": "small", "limit": 10}, "mgsm": {"set": "small", "max_tokens": 200}}
+    experiment = Experiment(tmp_path, double.url, tasks, concurrency=1, repeats=1)
+    clock = iter(range(0, 10_000, 8))
+    monkeypatch.setattr(evaluate, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    experiment.run("A")
+    said = [record.message for record in caplog.records if " asked (" in record.message]
+    # 80 s for 10 choices of about 8 tokens: 8,000 s for 40 problems of 200
+    assert said[4] == "evaluations A: 10 of 50 asked (jcommonsenseqa), 0 failed; about 2 h 13 min left"
+    assert said[-1] == "evaluations A: 50 of 50 asked (mgsm), 0 failed; under a minute left"
 
 
 def _whole_lines(file: Path):
