@@ -160,6 +160,7 @@ def _conditions(experiment: Experiment, run: str, setting: str) -> dict[str, str
         conditions["arguments"] = " ".join(planned.args) or "–"
         conditions |= {f"workload.{name}": str(value) for name, value in planned.workload.items()}
         conditions["prompts sha256"] = planned.prompts_sha256 or "–"
+        conditions["trace sha256"] = planned.trace_sha256 or "–"
     return conditions
 
 

@@ -20,6 +20,7 @@ from servebench import ROOT
 from servebench.engines import ADAPTERS
 from servebench.faults import Fault
 from servebench.figures import Line
+from servebench.load.arrivals import read_trace
 from servebench.plan import Engine, Evaluations, Model, Plan, Runtime, Setting
 from servebench.tasks import TASKS, sets
 
@@ -79,6 +80,7 @@ def load(config: Mapping[str, Any], files: Sequence[str | Path]) -> Plan:
                 "processes": workload.pop("processes", None),
                 "workload": workload,
                 "prompts_sha256": prompts_digest(workload["prompts"]),
+                "trace_sha256": trace_digest(workload.get("trace")),
             },
             engines,
             models,
@@ -228,6 +230,11 @@ def prompts_digest(prompts: str) -> str:
         if file.suffix != ".md":
             whole.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
     return whole.hexdigest()
+
+
+def trace_digest(trace: str | None) -> str | None:
+    """SHA-256 of a trace's file, whose path is from the project's root, if relative; None without a trace."""
+    return None if trace is None else hashlib.sha256((ROOT / trace).read_bytes()).hexdigest()
 
 
 class Origin:
@@ -446,3 +453,8 @@ def _workload_faults(workload: Mapping[str, Any], origin: Origin) -> Iterator[st
             ["workload", "prompts"],
             f"{workload['prompts']!r} is neither a built-in set ({', '.join(sets)}) nor a file",
         )
+    if "trace" in workload:
+        try:
+            read_trace(str(ROOT / workload["trace"]))
+        except Fault as error:
+            yield origin.fault(["workload", "trace"], str(error))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+from servebench import ROOT
 from servebench.engines import ADAPTERS
 from servebench.load.arrivals import read_trace
 from servebench.plan import Evaluations, Model, Plan, Session, Setting
@@ -26,7 +27,7 @@ def measurement_s(setting: Setting, users: int) -> float:
         replies: int = math.ceil(workload["requests"] / min(users, setting.slots))
         return OVERHEAD_S + replies * reply_s
     if workload["mode"] == "trace":
-        return OVERHEAD_S + read_trace(workload["trace"])[-1].arrival_s + reply_s
+        return OVERHEAD_S + read_trace(str(ROOT / workload["trace"]))[-1].arrival_s + reply_s
     waves_s = math.ceil(users / setting.slots) * reply_s
     warmup_s = max(float(workload.get("warmup_s", 0)), waves_s)
     return OVERHEAD_S + warmup_s + float(workload.get("window_s", 0)) + waves_s

@@ -26,9 +26,8 @@ import msgspec
 import servebench
 from servebench import engines, estimate, plan, watch
 from servebench.engines.prompt_tokens import rendered
-from servebench.job import Context
+from servebench.job import Context, workload_of
 from servebench.load import prompts
-from servebench.load.workload import Workload
 from servebench.progress import Publisher
 from servebench.tasks import PROMPTS, TASKS
 from servebench.tasks.answers import AnswerFile, Evaluated, answers_path, write
@@ -258,7 +257,7 @@ async def _load(
     client: httpx.AsyncClient, endpoint: Endpoint, under_load: Mapping[str, Any], seed: int
 ) -> AsyncIterator[Counter[str]]:
     """`users` that send, wait for the reply and send again, from when each has had one until the end of the block."""
-    workload = Workload.from_dict(under_load["workload"])
+    workload = workload_of(under_load["workload"])
     source = prompts.load(workload, seed)
     counts: Counter[str] = Counter(users=under_load["users"])
     numbers = iter(range(10**9))

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from servebench import cache, engines, models, plan, requirements
+from servebench import ROOT, cache, engines, models, plan, requirements
+from servebench.load.prompts import BUILT_IN
+from servebench.load.workload import Workload
 
 log = logging.getLogger("servebench")
 
@@ -20,6 +24,14 @@ def identified(slice_: str, setting: plan.Setting, results: Path) -> str:
         manifest = requirements.manifest_of(setting.model, results)
         return plan.with_file(slice_, manifest["sha256"]) if manifest else slice_
     return slice_
+
+
+def workload_of(configured: Mapping[str, Any]) -> Workload:
+    """A configured workload as the load generator takes it, from whatever folder: its files are the project's."""
+    root = Path(os.path.relpath(ROOT))
+    named = {key: configured[key] for key in ("prompts", "trace") if key in configured}
+    files = {key: str(root / name) for key, name in named.items() if not (BUILT_IN / name).is_dir()}
+    return Workload.from_dict({**configured, **files})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -102,6 +102,7 @@ class Setting(Struct, frozen=True, kw_only=True):
     users: tuple[int, ...]
     workload: dict[str, Any] = {}  # as load.workload.Workload takes it
     prompts_sha256: str | None = None  # over the prompt set's files
+    trace_sha256: str | None = None  # of the trace's file
     processes: int | None = None  # load processes; None: the load generator's rule
     cpus: dict[str, int] | None = None  # CPUs of the `server` and of the `load` generator; None: whatever there is
     expect: dict[str, bool | int | float | str] = {}  # facts published of this setting (servebench.expected)

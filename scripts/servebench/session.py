@@ -20,13 +20,13 @@ import msgspec
 import servebench
 from servebench import cache, engines, estimate, figures, plan, store, watch
 from servebench.engines import cpus, llama_log
-from servebench.job import Context
+from servebench.job import Context, workload_of
 from servebench.load import PROTOCOL, calibrate
 from servebench.load.measurement import Measurement
 from servebench.load.records import CHUNKS_SCHEMA, REQUESTS_SCHEMA
 from servebench.load.run import measure
 from servebench.load.workers import LoadError
-from servebench.load.workload import Target, Workload
+from servebench.load.workload import Target
 from servebench.progress import Publisher
 
 ATTEMPTS = 3
@@ -103,7 +103,7 @@ class _Measuring:
                         extra={**server.extra, **self.setting.request},
                         api_key_env=self.setting.engine.api_key_env,
                     ),
-                    Workload.from_dict(self.setting.workload),
+                    workload_of(self.setting.workload),
                     users,
                     processes=self.setting.processes,
                     seed=self._seed(users, attempt),

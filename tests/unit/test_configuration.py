@@ -55,6 +55,8 @@ def test_the_quick_start_in_order(config):
         (lambda c: c["workload"].pop("window_s"), "workload: lacks window_s, which mode closed needs"),
         (lambda c: c["workload"].update(mode="count"), "workload: lacks requests, which mode count needs"),
         (lambda c: c["workload"].update(prompts="nowhere"), "workload.prompts: 'nowhere' is neither a built-in set"),
+        (lambda c: c["workload"].update(trace="nowhere.jsonl"), "nowhere.jsonl: cannot be read: No such file or direc"),
+        (lambda c: c["workload"].update(trace="pyproject.toml"), "pyproject.toml:1: is not JSON"),
         (lambda c: c.update(experiment="a/b"), 'experiment: "a/b" does not fit the pattern'),
     ],
 )  # fmt: skip
@@ -108,6 +110,34 @@ def test_what_determines_a_measurement_is(config):
     changed = copy.deepcopy(config)
     changed["workload"]["max_tokens"] = 25
     assert not set(slices(changed).values()) & set(before.values())
+
+
+def test_another_content_of_a_trace_is_another_measurement(config, tmp_path):
+    assert "trace" not in "".join(slices(config).values())
+    trace = tmp_path / "trace.jsonl"
+    config["workload"].update(mode="trace", trace=str(trace))
+
+    def written(content):
+        trace.write_text(content)
+        return slices(config)
+
+    one, other = ('{"arrival_s": 0, "prompt": "One?"}', '{"arrival_s": 0, "prompt": "Other?"}')
+    before, after, again = written(one), written(other), written(one)
+    assert not set(before.values()) & set(after.values())
+    assert again == before
+
+
+def test_the_files_of_a_workload_are_the_project_s_wherever_it_is_run(monkeypatch, tmp_path):
+    prompts, trace = "config/prompts/en-short/documents.jsonl", "config/tasks/proofreading/sentences.jsonl"
+    monkeypatch.chdir(tmp_path)
+    found = job.workload_of({"mode": "trace", "prompts": prompts, "trace": trace, "max_tokens": 4})
+    assert [(tmp_path / name).resolve() for name in (found.prompts, found.trace)] == [
+        configuration.prompts_path(prompts).resolve(),
+        configuration.ROOT / trace,
+    ]
+    assert job.workload_of({"prompts": "en-short"}).prompts == "en-short"
+    monkeypatch.chdir(configuration.ROOT)
+    assert job.workload_of({"prompts": prompts}).prompts == prompts
 
 
 def test_what_the_settings_of_an_engine_have_in_common(config):

@@ -197,7 +197,9 @@ def _workloads(plan: Plan) -> list[tuple[str, list[tuple[str, str]]]]:
         setting = next((s for s in plan.settings.values() if s.run == run), None)
         if setting:
             entries = [(name, json.dumps(value, ensure_ascii=False)) for name, value in setting.workload.items()]
-            found.append((run, [*entries, ("prompts sha256", setting.prompts_sha256 or "–")]))
+            entries += [("prompts sha256", setting.prompts_sha256 or "–")]
+            entries += [("trace sha256", setting.trace_sha256)] if setting.trace_sha256 else []
+            found.append((run, entries))
     return found
 
 
