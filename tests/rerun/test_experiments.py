@@ -148,7 +148,7 @@ RTX4090 = {
 }
 L4 = {"ollama-p1": "OLLAMA_NUM_PARALLEL=1", "ollama-p32": "OLLAMA_NUM_PARALLEL=32"}
 # What a launcher gives by itself and the source leaves out, or does not have (--metrics, --generation-config).
-OWN = {"-m", "--model", "--alias", "--served-model-name", "--host", "--port", "--metrics", "--generation-config"}
+OWN = {"-m", "--alias", "--served-model-name", "--host", "--port", "--metrics", "--generation-config"}
 
 
 @pytest.fixture
@@ -192,6 +192,19 @@ def test_every_published_argument_is_given_once_and_as_published(experiment, nam
     assert image in made.argv
     unknown = {word for word in made.argv[made.argv.index(image) + 1 :] if re.match(r"--?[a-z]", word)}
     assert unknown <= OWN | set(published.split()), "given, but not published"
+
+
+@pytest.mark.parametrize("experiment", ["h200", "rtx4090", "l4-cloud"])
+def test_vllm_is_told_to_serve_the_model(experiment, launched):
+    for name, setting in load(experiment).settings.items():
+        if setting.engine.kind == "vllm":
+            argv = launched(experiment, name).argv
+            place = argv.index("serve")
+            assert argv[place + 1].endswith("/sha256-00")
+            before = argv[place - 1]
+            assert before.startswith("docker.io/vllm/vllm-openai@sha256:") or before.endswith("/vllm")
+            assert "--entrypoint" not in argv or argv[argv.index("--entrypoint") + 1] == "vllm"
+            assert "--model" not in argv
 
 
 def flags(words):

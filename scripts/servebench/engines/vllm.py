@@ -33,7 +33,7 @@ class Vllm(Adapter):
             raise InfrastructureError(f"settings.{self.setting.name}.model: vLLM needs a snapshot's directory")
         given = self.setting.args
         model = runtime.inside(self.launch, self.launch.model_path)
-        argv = ["--model", model] if self.setting.engine.runtime == "container" else [model]
+        argv = ["serve", model]
         argv += ["--served-model-name", self.model, "--host", runtime.bind_address(self.launch), "--port", str(port)]
         argv += unless(given, ("--max-num-seqs",), str(self.setting.slots))
         if self.setting.context is not None:
@@ -45,7 +45,7 @@ class Vllm(Adapter):
             self.launch,
             argv,
             port=port,
-            in_venv=["-m", "vllm.entrypoints.cli.main", "serve"],
+            in_venv=["-m", "vllm.entrypoints.cli.main"],
             in_image=[],
             env=ENVIRONMENT,
         )
