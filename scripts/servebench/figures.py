@@ -4,10 +4,11 @@ Every figure is None where nothing was measured: never NaN, never a zero that st
 seconds, rates per second. Cancelled requests count as nothing anywhere.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import exp, inf, lgamma, log
+from math import exp, inf, lgamma, log, sqrt
 from typing import Any
 
 import msgspec
@@ -344,20 +345,18 @@ def _line(rows: _Rows, figures: dict[str, Figure], line: Line) -> dict[str, Figu
     }
 
 
-def _steady(rows: _Rows, figures: dict[str, Figure]) -> bool:
-    """Whether the window's halves bring about the same tokens, once what waves explain is taken off their difference.
-
-    Users who wait together and stream together bring tokens in waves, a reply of each user at a time. A half may then
-    hold up to a wave more than the other though nothing changes: the more so, the more of a reply's time is waiting.
-    """
-    if (ratio := figures["steadiness"]) is None:
-        return False
-    tokens = float(figures["output_tok_s"] or 0) * rows.window_s
-    wave = float(figures["in_flight_mean"] or 0) * float(figures["output_tokens_mean"] or 0)
-    waiting = float(figures["ttft_p50_s"] or 0) / float(figures["e2e_p50_s"] or 1)
-    first = tokens / (float(ratio) + 1)
-    apart = abs(tokens - 2 * first) - wave * min(1.0, waiting / max(1 - waiting, 1e-9))
-    return apart <= 0 or (tokens + apart) / (tokens - apart) < STEADY_LIMIT
+def _steady(rows: _Rows) -> bool:
+    """Whether the window's halves brought about the same tokens: neither `STEADY_LIMIT` times the other's, or not by
+    more than three standard errors of its tenths. Users who wait together and stream together bring tokens in waves,
+    of which a half may hold one more than the other though nothing changes."""
+    edges = np.linspace(*rows.window, 11)
+    tenths = np.array([rows.tokens_between(*edge) for edge in itertools.pairwise(edges)])
+    first, second = tenths[:5], tenths[5:]
+    less, more = sorted((first.sum(), second.sum()))
+    if less == 0 or more < STEADY_LIMIT * less:
+        return bool(less)
+    error = sqrt((first.var(ddof=1) + second.var(ddof=1)) / 5)
+    return bool((more - less) / 5 <= 3 * error)
 
 
 def _doubts(rows: _Rows, figures: dict[str, Figure], line: Line, calibrated_users: int | None) -> list[str]:
@@ -369,7 +368,7 @@ def _doubts(rows: _Rows, figures: dict[str, Figure], line: Line, calibrated_user
     if cpu is not None and float(cpu) > CLIENT_CPU_LIMIT:
         doubts.append(f"client too busy: CPU {float(cpu):.2f} of one core, limit {CLIENT_CPU_LIMIT}")
     enough = int(rows.target.sum()) >= line.min_targets
-    if enough and rows.mode not in WHOLE_MODES and not _steady(rows, figures):
+    if enough and rows.mode not in WHOLE_MODES and not _steady(rows):
         told = "no output in its first half" if steadiness is None else f"second half ÷ first = {steadiness:.2f}"
         doubts.append(f"unsteady window: {told}")
     if figures["reasoning_replies"]:

@@ -258,6 +258,14 @@ def test_waves_of_replies_are_not_unsteady(wait_s, gap_s, steady):
     assert found["valid"] is steady
 
 
+def test_a_window_in_which_every_request_fails_is_unsteady_and_no_error():
+    late = [reply(n, 8, [10.1, 10.2]) for n in range(3)]
+    found = figures(*late, *[failure(10 + n, 11 + n / 10) for n in range(20)])
+    assert found["steadiness"] == 0
+    assert found["failures"] == 20
+    assert "unsteady window: second half ÷ first = 0.00" in found["invalid_reasons"]
+
+
 def test_reasons_against_a_measurement():
     busy = {"cpu_ratio": 0.71, "processes": [{"loop_lag_p99_s": 0.002, "loop_lag_max_s": 0.01}]}
     found = figures(*steady(), client=busy, users=64, calibrated_users=32, found=["foreign use of the device"])
