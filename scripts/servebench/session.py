@@ -7,11 +7,10 @@ measured until then is in the store.
 from __future__ import annotations
 
 import logging
-import os
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -66,6 +65,7 @@ class _Measuring:
         self.launched_at: str | None = None
         self.calibration: dict[str, Any] | None = None
         self.users_before: list[int] = []
+        self.load_cpus = cpus.allot(self.setting.cpus).get("load", [])
         self.model: dict[str, Any] | None = None
 
     def run(self, missing: list[int]) -> None:
@@ -73,14 +73,13 @@ class _Measuring:
         context = self.context
         self.calibration = self._calibrated(max(missing))
         model_path, self.model = context.weights(self.setting)
-        load_cpus = cpus.allot(self.setting.cpus).get("load")
         self.launched_at = _now()
         log.info("%s: starting %s", self._name(), self.setting.engine.kind)
         try:
             with context.launched(self.session, model_path) as server:
+                up_s = (time.monotonic_ns() - server.launched_ns) / 1e9
+                self.launched_at = (datetime.now(UTC) - timedelta(seconds=up_s)).isoformat(timespec="seconds")
                 log.info("%s: up on %s (%s)", self._name(), engines.devices.node(), ", ".join(server.devices))
-                if load_cpus and hasattr(os, "sched_setaffinity"):
-                    os.sched_setaffinity(0, load_cpus)  # the load processes inherit it; the server has its own
                 with watch.Watcher(server.pid, server.watched) as watcher:
                     while missing:
                         self._measure(server, watcher, missing[0])
@@ -107,6 +106,7 @@ class _Measuring:
                     users,
                     processes=self.setting.processes,
                     seed=self._seed(users, attempt),
+                    cpus=self.load_cpus,
                     progress=partial(self._tell, watcher, users),
                 )
             except LoadError as error:
@@ -215,12 +215,13 @@ class _Measuring:
 
     def _calibrated(self, users: int) -> dict[str, Any]:
         """This machine's calibration of the load generator; refuses more users than it can load truthfully."""
-        found = calibrate.ensure(users, self.cache)
+        found = calibrate.ensure(users, self.cache, self.load_cpus)
         limit = found["max_users"]
         if users > limit and self.context.runtime.beyond_calibration == "refuse":
             raise engines.InfrastructureError(
                 f"settings.{self.setting.name}.users: this machine loads at most {limit} users truthfully, not {users};"
-                " use fewer, a faster machine, or runtime.beyond_calibration: mark"
+                " use fewer, a faster machine, servebench calibrate when nothing else runs on it, or"
+                " runtime.beyond_calibration: mark"
             )
         return found
 

@@ -117,5 +117,23 @@ def test_ensure_measures_once_per_machine_and_halves_until_it_passes(tmp_path, m
     assert found["protocol"] == PROTOCOL
     assert calibrate.ensure(16, tmp_path) == calibrate.ensure(3, tmp_path) == found
     assert len(tried) == 10
-    monkeypatch.setattr(calibrate, "machine", lambda: {"host": "another"})
+    monkeypatch.setattr(calibrate, "machine", lambda cpus: {"host": "another"})
     assert calibrate.known(tmp_path) is None
+
+
+def test_what_was_never_tried_is_not_refused(tmp_path, monkeypatch):
+    """256 users were too many; whether 64 are is still to be seen. Then 256 and 64 are known."""
+    tried = []
+
+    def level(users, schedule, **_):
+        tried.append(users)
+        return {**GOOD, "users": users, "beyond": ["late"] if users > 100 else []}
+
+    monkeypatch.setattr(calibrate, "level", level)
+    calibrate.keep(record([{**GOOD, "users": n, "beyond": ["late"] if n > 100 else []} for n in (1, 256)]), tmp_path)
+    assert calibrate.ensure(300, tmp_path)["max_users"] == 1
+    assert not tried
+    assert calibrate.ensure(64, tmp_path)["max_users"] == 64
+    assert set(tried) == {64}
+    assert calibrate.ensure(20, tmp_path)["max_users"] == 64
+    assert len(tried) == 2

@@ -16,6 +16,7 @@ from scripted_server import CLOSE, END, HEAD, RESET, ScriptedServer, finish, fra
 
 from servebench.faults import Fault
 from servebench.figures import Line, measurement_figures
+from servebench.load import calibrate
 from servebench.load.exchange import Exchange
 from servebench.load.run import measure
 from servebench.load.transport import HEAD_BYTES
@@ -444,6 +445,18 @@ def test_the_client_reports_on_itself(closed):
         assert 0 <= one["loop_lag_p50_s"] <= one["loop_lag_p99_s"] <= one["loop_lag_max_s"]
         assert 0 <= one["dispatch_delay_p50_s"] <= one["dispatch_delay_p99_s"]
     json.dumps(closed[0].meta, allow_nan=False)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs Linux")
+def test_the_load_runs_on_its_own_cpus():
+    cpu = min(os.sched_getaffinity(0))
+    with ScriptedServer(lambda _: reply(2, gap_s=0.01)) as server:
+        workload = Workload(max_tokens=8, warmup_s=0.1, window_s=0.2, spread_s=0.1)
+        target = Target(url=server.url, model="scripted")
+        found = [measure(target, workload, 2, processes=2, cpus=cpus) for cpus in ([cpu], [])]
+    told = [[client["cpus"] for client in measured.meta["client"]["processes"]] for measured in found]
+    assert told == [[[cpu]] * 2, [sorted(os.sched_getaffinity(0))] * 2]
+    assert calibrate.machine([cpu])["cores"] == 1
 
 
 def test_killing_the_parent_leaves_no_worker():

@@ -142,7 +142,7 @@ def test_a_planted_foreign_process_is_seen_and_our_own_is_not() -> None:
     )
     burner = psutil.Process(int(planted.stdout))
     try:
-        blind, owning = host.Sampler(None, os.getpid()), host.Sampler(burner.pid, os.getpid())
+        blind, owning = host.Sampler(os.getpid(), os.getpid()), host.Sampler(burner.pid, os.getpid())
         began, used_s = time.monotonic(), sum(burner.cpu_times()[:2])
         time.sleep(3.0)
         seen, own = blind.sample(), owning.sample()
@@ -154,7 +154,8 @@ def test_a_planted_foreign_process_is_seen_and_our_own_is_not() -> None:
     assert seen["foreign_utilisation"] - own["foreign_utilisation"] == pytest.approx(share, abs=0.25 * share + 0.01)
     assert own["utilisation"] == pytest.approx(share, abs=0.25 * share + 0.01)
     assert own["memory_bytes"] > 2**20
-    assert seen["utilisation"] is None  # a server that is not there
+    nobody = host.Sampler(None, os.getpid()).sample()  # a server that is not there
+    assert (nobody["utilisation"], nobody["foreign_utilisation"]) == (None, None)
 
 
 def test_the_watcher_samples_at_its_interval_and_keeps_the_largest_memory() -> None:

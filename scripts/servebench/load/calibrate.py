@@ -15,7 +15,7 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -61,6 +61,7 @@ def level(
     *,
     window_s: float = _WINDOW_S,
     processes: int | None = None,
+    cpus: Sequence[int] = (),
 ) -> dict[str, Any]:
     """One number of users on one schedule: the errors (s), delivered ÷ ideal, CPU s per 100k chunks, and what of it is
     beyond the bounds. The window is rounded to whole answers, of which one user delivers whole numbers."""
@@ -75,7 +76,7 @@ def level(
     )
     with running(schedule) as (url, _):
         target = Target(url=url, model="clock")
-        measured, stamps = run(target, workload, users, processes=processes, clock=True)
+        measured, stamps = run(target, workload, users, processes=processes, cpus=cpus, clock=True)
     assert stamps is not None
     found = {"users": users, "schedule": asdict(schedule), **errors(measured, stamps, schedule, users)}
     return found | {"beyond": beyond(found, Bounds())}
@@ -153,14 +154,14 @@ def calibrate(
     return record(levels)
 
 
-def record(levels: list[dict[str, Any]]) -> dict[str, Any]:
+def record(levels: list[dict[str, Any]], cpus: Sequence[int] = ()) -> dict[str, Any]:
     """JSON-able. `max_users` is the largest number of users of which every variant, and every smaller number, was
     within the bounds; 0 when none was."""
     refused = [done["users"] for done in levels if done["beyond"]]
     good = [done["users"] for done in levels if not refused or done["users"] < min(refused)]
     return {
         "protocol": PROTOCOL,
-        "machine": machine(),
+        "machine": machine(cpus),
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "bounds": asdict(Bounds()),
         "max_users": max(good, default=0),
@@ -168,42 +169,44 @@ def record(levels: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def ensure(users: int, cache_dir: str | os.PathLike[str]) -> dict[str, Any]:
-    """This machine's calibration (as `record`), from `cache_dir` when it says whether `users` can be loaded truthfully;
-    otherwise measured now, in about 12 s for 16 users or fewer, and kept there.
+def ensure(users: int, cache_dir: str | os.PathLike[str], cpus: Sequence[int] = ()) -> dict[str, Any]:
+    """This machine's calibration (as `record`) with the load on `cpus` ((): any), from `cache_dir` when it says whether
+    `users` can be loaded truthfully; otherwise measured now, in about 12 s for 16 users or fewer, and kept there.
 
     A level out of bounds is tried once more, since one disturbance is not the machine; if it fails again, half as
     many users are tried, until some pass.
     """
-    found = known(cache_dir)
-    if found is not None and max((done["users"] for done in found["levels"]), default=0) >= users:
+    found = known(cache_dir, cpus)
+    if found is not None and (
+        users <= found["max_users"] or any(done["beyond"] and done["users"] <= users for done in found["levels"])
+    ):
         return found
     levels = []
     count = users
     while True:
-        done = [_twice(name, schedule, count) for name, schedule in _SHORT.items()]
+        done = [_twice(name, schedule, count, cpus) for name, schedule in _SHORT.items()]
         levels += done
         if count == 1 or not any(one["beyond"] for one in done):
-            return keep(record(levels), cache_dir)
+            return keep(record(levels, cpus), cache_dir)
         count //= 2
 
 
-def _twice(name: str, schedule: Schedule, users: int) -> dict[str, Any]:
-    done = level(users, schedule, window_s=3.0)
+def _twice(name: str, schedule: Schedule, users: int, cpus: Sequence[int]) -> dict[str, Any]:
+    done = level(users, schedule, window_s=3.0, cpus=cpus)
     if done["beyond"]:
-        done = level(users, schedule, window_s=3.0)
+        done = level(users, schedule, window_s=3.0, cpus=cpus)
     return {"variant": name, **done}
 
 
-def known(cache_dir: str | os.PathLike[str]) -> dict[str, Any] | None:
+def known(cache_dir: str | os.PathLike[str], cpus: Sequence[int] = ()) -> dict[str, Any] | None:
     """What was measured on this machine before, under the present protocol; None when nothing was."""
-    path = _path(cache_dir)
+    path = _path(cache_dir, machine(cpus))
     return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
 
 
 def keep(found: dict[str, Any], cache_dir: str | os.PathLike[str]) -> dict[str, Any]:
     """Store a calibration as this machine's; returns it."""
-    path = _path(cache_dir)
+    path = _path(cache_dir, found["machine"])
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(f".{os.getpid()}")
     part.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
@@ -211,9 +214,10 @@ def keep(found: dict[str, Any], cache_dir: str | os.PathLike[str]) -> dict[str, 
     return found
 
 
-def machine() -> dict[str, Any]:
-    """What a calibration depends on: processor, cores this process may use, system, interpreter."""
-    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+def machine(cpus: Sequence[int] = ()) -> dict[str, Any]:
+    """What a calibration depends on: processor, cores the load may use (`cpus`, else this process's), system,
+    interpreter."""
+    affinity = len(cpus or os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "host": platform.node(),
         "processor": _processor(),
@@ -233,8 +237,8 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def _path(cache_dir: str | os.PathLike[str]) -> Path:
-    name = hashlib.sha256(json.dumps([PROTOCOL, machine()], sort_keys=True).encode()).hexdigest()[:16]
+def _path(cache_dir: str | os.PathLike[str], machine: dict[str, Any]) -> Path:
+    name = hashlib.sha256(json.dumps([PROTOCOL, machine], sort_keys=True).encode()).hexdigest()[:16]
     return Path(cache_dir) / "calibration" / f"{name}.json"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -45,18 +45,20 @@ def measure(
     *,
     processes: int | None = None,
     seed: int = 0,
+    cpus: Sequence[int] = (),
     progress: Progress | None = None,
 ) -> Measurement:
     """Load `target` with `users` users (open loop and trace: connections opened beforehand) as `workload` says.
 
-    `seed` decides prompts' order, number lines, pauses and arrivals. `progress` is called about once a second with
+    `seed` decides prompts' order, number lines, pauses and arrivals. `cpus` are those of the load processes, (): any.
+    `progress` is called about once a second with
     {phase (warmup|window|drain|whole), elapsed_s, total_s (None when unknown), running, finished, failures, pieces_s,
-    first_piece_s}. Nothing is parsed while the load runs: the last two, pieces of replies that arrived a second since
-    the last call and the mean time from sending to the first, are only near output tok/s and TTFT; None before any.
+    first_piece_s}. Nothing is parsed while the load runs: the last two, pieces of replies that arrived in the last
+    second and the mean time from sending to the first, are only near output tok/s and TTFT; None before any.
     Raises Fault for what cannot be asked, before anything starts, and LoadError when no connection can be opened at
     all or a worker dies; failed requests are results.
     """
-    return run(target, workload, users, processes=processes, seed=seed, progress=progress)[0]
+    return run(target, workload, users, processes=processes, seed=seed, cpus=cpus, progress=progress)[0]
 
 
 def run(
@@ -66,6 +68,7 @@ def run(
     *,
     processes: int | None = None,
     seed: int = 0,
+    cpus: Sequence[int] = (),
     progress: Progress | None = None,
     clock: bool = False,
 ) -> tuple[Measurement, pa.Table | None]:
@@ -99,7 +102,7 @@ def run(
             for process in range(count)
         ]
         try:
-            with Workers(jobs) as workers:
+            with Workers(jobs, cpus) as workers:
                 conductor = _Conductor(workers, target.url, workload, users, progress)
                 conductor.conduct()
         finally:
@@ -157,7 +160,6 @@ class _Conductor:
     probe: dict[str, Any] | None = None
     clients: list[dict[str, Any]] = field(default_factory=list)
     _told_ns: int = 0
-    _pieces: int = 0
 
     def conduct(self) -> None:
         workers, workload = self.workers, self.workload
@@ -228,18 +230,17 @@ class _Conductor:
             self.workers.listen(0.02)
             now_ns = monotonic_ns()
             if self.progress is not None and now_ns - self._told_ns >= 1_000_000_000:
-                since_s = (now_ns - (self._told_ns or self.start_ns)) / 1e9
                 self._told_ns = now_ns
-                self.progress({"phase": phase, "total_s": self._total_s(), **self._news(now_ns, since_s)})
+                self.progress({"phase": phase, "total_s": self._total_s(), **self._news(now_ns)})
 
-    def _news(self, now_ns: int, since_s: float) -> dict[str, Any]:
-        names = ("running", "finished", "failures", "pieces", "replies", "first_piece_s")
+    def _news(self, now_ns: int) -> dict[str, Any]:
+        names = ("running", "finished", "failures", "replies", "first_piece_s")
         count = {name: sum(self.workers.values(name)) for name in names}
-        came, self._pieces = count["pieces"] - self._pieces, count["pieces"]
+        rates = [rate for rate in self.workers.values("pieces_s") if rate is not None]
         return {
             "elapsed_s": max(0.0, (now_ns - self.start_ns) / 1e9),
             **{name: count[name] for name in ("running", "finished", "failures")},
-            "pieces_s": came / since_s if since_s > 0 else None,
+            "pieces_s": sum(rates) if rates else None,
             "first_piece_s": count["first_piece_s"] / count["replies"] if count["replies"] else None,
         }
 

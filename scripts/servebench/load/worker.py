@@ -59,6 +59,9 @@ class Worker:
     out: BinaryIO
     window: tuple[int | None, int | None] = (None, None)
     lags_ns: array[int] = field(default_factory=lambda: array("q"))
+    # Pieces of replies that had arrived when last counted, and when that was (ns); how many came a second until then.
+    counted: tuple[int, int] = (0, 0)
+    pieces_s: float | None = None
 
     def say(self, **report: Any) -> None:
         self.out.write(json.dumps(report).encode() + b"\n")
@@ -80,6 +83,7 @@ class Worker:
         self.say(ready=True, opened=opened, refusal=refusal, probe=probe)
         start = await self._command(commands)
         start_ns: int = start["start_ns"]
+        self.counted = (0, start_ns)
         gc.collect()
         gc.freeze()
         gc.disable()
@@ -98,7 +102,9 @@ class Worker:
         for channel in crew.channels.values():
             channel.close()
         self._write()
-        self.say(done=True, client={"pid": os.getpid(), "cpu_s": cpu_s, "wall_s": wall_s, **self._delays()})
+        cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+        client = {"pid": os.getpid(), "cpus": cpus, "cpu_s": cpu_s, "wall_s": wall_s, **self._delays()}
+        self.say(done=True, client=client)
 
     async def _probe(self, crew: Crew) -> dict[str, Any]:
         """One answer before the load, for its length: users start spread over it. It is in no record."""
@@ -169,11 +175,15 @@ class Worker:
     def _tell(self) -> None:
         ledger = self.ledger
         sent = ledger.sent_since(self.window[0]) if self.window[0] is not None else 0
+        (pieces, since_ns), now_ns = self.counted, time.monotonic_ns()
+        if now_ns - since_ns >= _PROGRESS_S * 0.9e9:
+            self.counted = ledger.pieces + sum(len(exchange.blocks) for exchange in ledger.running.values()), now_ns
+            self.pieces_s = (self.counted[0] - pieces) / (now_ns - since_ns) * 1e9
         self.say(
             running=len(ledger.running),
             finished=len(ledger.finished),
             failures=ledger.failures,
-            pieces=ledger.pieces + sum(len(exchange.blocks) for exchange in ledger.running.values()),
+            pieces_s=self.pieces_s,
             replies=ledger.replies,
             first_piece_s=ledger.first_piece_s,
             through_users=len(ledger.through),

@@ -7,7 +7,7 @@ import os
 import selectors
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Self
@@ -48,11 +48,11 @@ class Job:
 
 
 class Workers:
-    """A context manager: inside it the workers run, after it none does. Reports are JSON lines (see worker.py); the
-    latest value each worker gave under a name is kept."""
+    """A context manager: inside it the workers run (on `cpus`, if there are any), after it none does. Reports are JSON
+    lines (see worker.py); the latest value each worker gave under a name is kept."""
 
-    def __init__(self, jobs: list[Job]) -> None:
-        self._jobs = jobs
+    def __init__(self, jobs: list[Job], cpus: Sequence[int] = ()) -> None:
+        self._jobs, self._cpus = jobs, cpus
         self._processes: list[subprocess.Popen[bytes]] = []
         self._latest: list[dict[str, Any]] = [{} for _ in jobs]
         self._partial = [b"" for _ in jobs]
@@ -76,6 +76,8 @@ class Workers:
             process_group=0,  # Ctrl-C goes to the parent, which stops its workers
         )
         self._processes.append(process)
+        if self._cpus and hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(process.pid, self._cpus)
         assert process.stdin is not None and process.stdout is not None
         process.stdin.write(job.to_json())
         process.stdin.flush()

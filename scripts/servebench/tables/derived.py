@@ -73,6 +73,8 @@ def _marks(good: Sequence[Row], rounds: int, change: Row | None, machines: Mappi
     devices = dict.fromkeys(row["device"] for row in good if row["device"])
     if len(devices) > 1:
         yield f"mixed devices: {' / '.join(devices)}"
+    if any(row["foreign_samples"] is None for row in good):
+        yield "foreign use unknown"
     evidence: dict[str, list[str]] = defaultdict(list)
     for reason in dict.fromkeys(reason for row in good for reason in row["invalid_reasons"]):
         kind, _, detail = reason.partition(": ")

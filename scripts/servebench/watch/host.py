@@ -36,7 +36,8 @@ class Sampler:
     """Samples the CPUs this process may use, for one process tree (`server`) and for what belongs to the measurement.
 
     Foreign is what neither the server nor the processes below `session` (the load generator, this sampler) used.
-    Time that a hypervisor gave to other machines counts as foreign.
+    Time that a hypervisor gave to other machines counts as foreign. Of a server that is not ours (None), what others
+    use is unknown: it may be the server itself, or run where we cannot see.
     """
 
     def __init__(self, server: int | None, session: int) -> None:
@@ -57,7 +58,7 @@ class Sampler:
             "memory_bytes": now["memory_bytes"],
             "device_memory_bytes": psutil.virtual_memory().used,
             "utilisation": min(1.0, server_s / capacity_s) if known and now["server"] else None,
-            "foreign_utilisation": min(1.0, max(0.0, busy_s - ours_s) / capacity_s) if known else None,
+            "foreign_utilisation": min(1.0, max(0.0, busy_s - ours_s) / capacity_s) if known and self._server else None,
             "device_utilisation": min(1.0, busy_s / capacity_s) if known else None,
             "cpu_throttled_s": cgroup_throttled_s(self._server),
         }
