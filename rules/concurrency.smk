@@ -20,6 +20,7 @@ for rank, setting in enumerate(PLAN.settings.values()):
         resources:
             **session_cpus(setting),
             gpu=setting.gpus,
+            url=int(setting.engine.kind == "url"),
             nodes=1,
             runtime=session_minutes(setting),
         params:

@@ -43,6 +43,7 @@ if PLAN.evaluations:
             resources:
                 **session_cpus(target),
                 gpu=target.gpus,
+                url=int(target.engine.kind == "url"),
                 nodes=1,
                 runtime=evaluation_minutes(target),
             params:
