@@ -12,7 +12,7 @@ from typing import Any
 import pynvml as nvml
 import pytest
 
-SUCCESS, NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND, INSUFFICIENT = 0, 3, 4, 6, 7
+SUCCESS, INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND, INSUFFICIENT = 0, 2, 3, 4, 6, 7
 NOT_AVAILABLE = 2**64 - 1
 GIB = 2**30
 
@@ -54,6 +54,10 @@ class Nvml:
     def c_DeviceGetHandleByUUID(self, uuid: Any, device: Any) -> int:
         name = uuid.value.decode()
         return point(device, self.uuids.index(name) + 1) if name in self.uuids else NOT_FOUND
+
+    def c_DeviceGetDeviceHandleFromMigDeviceHandle(self, device: Any, whole: Any) -> int:
+        mig = self.uuids[ctypes.cast(device, ctypes.c_void_p).value - 1].startswith("MIG")
+        return point(whole, 1) if mig else INVALID_ARGUMENT
 
     def c_DeviceGetUUID(self, device: Any, text: Any, size: Any) -> int:
         text.value = self.uuids[ctypes.cast(device, ctypes.c_void_p).value - 1].encode()

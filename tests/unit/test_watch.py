@@ -98,6 +98,14 @@ def test_what_the_driver_does_not_give_is_unknown_and_never_zero(driver: Nvml, c
     assert sample(driver)["foreign_utilisation"] is None
 
 
+def test_power_and_use_of_a_whole_gpu_are_not_those_of_its_mig_instance(driver: Nvml) -> None:
+    driver.uuids, driver.used, driver.processes = ("GPU-aaaa-1", "MIG-cccc-3"), GIB, {OURS: GIB}
+    found = gpu.Sampler("MIG-cccc-3").sample({OURS})
+    assert (found["power_w"], found["device_utilisation"]) == (None, None)
+    assert (found["memory_bytes"], found["device_memory_bytes"]) == (GIB, GIB)
+    assert (found["clock_mhz"], found["temperature_c"], found["throttle"]) == (1980, 61, "power_cap")
+
+
 def test_several_gpus_are_one_row(driver: Nvml) -> None:
     driver.used, driver.processes = 50 * GIB, {OURS: 30 * GIB}
     one = sample(driver)

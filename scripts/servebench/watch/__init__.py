@@ -22,6 +22,7 @@ __all__ = ["TELEMETRY_SCHEMA", "Watcher", "machine"]
 
 GIB = 2**30
 # With GPUs: of the server's, as `gpu.together` has it, with `host_…` beside it. Without: of the CPUs, `host_…` is null.
+# Of a MIG instance `device_utilisation` and `power_w` are null; clock, temperature, throttle, errors: its whole GPU's.
 TELEMETRY_SCHEMA = pa.schema(
     [
         ("time_ns", pa.int64()),  # CLOCK_MONOTONIC

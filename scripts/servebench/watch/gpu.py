@@ -88,8 +88,9 @@ class Sampler:
     def __init__(self, uuid: str) -> None:
         nvml.nvmlInit()
         self._handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
-        # A MIG instance has memory and processes of its own; the rest is only told for the whole GPU.
-        self._whole = self._handle
+        # A MIG instance has memory and processes of its own. Clock, temperature, throttling and errors are told for the
+        # whole GPU and hold for it; the whole GPU's power and use are not its own.
+        self._mig, self._whole = uuid.startswith("MIG"), self._handle
         with suppress(nvml.NVMLError):
             self._whole = nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(self._handle)
         self._seen_us = 0
@@ -100,9 +101,9 @@ class Sampler:
         using = self._using()
         ours_seen = holders is not None and any(pid in own for pid in holders)
         memory = _known(sum, [holders[pid] for pid in holders if pid in own]) if holders and ours_seen else None
-        utilisation = _try(nvml.nvmlDeviceGetUtilizationRates, self._whole)
+        utilisation = None if self._mig else _try(nvml.nvmlDeviceGetUtilizationRates, self._whole)
         used = _try(nvml.nvmlDeviceGetMemoryInfo, self._handle)
-        power_mw = _try(nvml.nvmlDeviceGetPowerUsage, self._whole)
+        power_mw = None if self._mig else _try(nvml.nvmlDeviceGetPowerUsage, self._whole)
         return {
             "memory_bytes": memory,
             "device_memory_bytes": used.used if used is not None else None,
