@@ -20,7 +20,10 @@ BASE = Path(workflow.basedir)
 shell.prefix(f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH; ")
 
 try:
-    PLAN = configuration.load(config, workflow.configfiles)
+    # Files named on the command line replace the default one (profiles/default); Snakemake still lists it.
+    PLAN = configuration.load(
+        config, workflow.overwrite_configfiles or workflow.configfiles
+    )
 except configuration.ConfigError as error:
     raise WorkflowError(f"the configuration cannot be run:\n{error}")
 

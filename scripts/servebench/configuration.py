@@ -89,6 +89,7 @@ def load(config: Mapping[str, Any], files: Sequence[str | Path]) -> Plan:
     return Plan(
         experiment=config["experiment"],
         title=config.get("title", config["experiment"]),
+        files=tuple(_in_checkout(file) or f"/path/to/{Path(file).name}" for file in files),
         rounds=config.get("rounds", 2),
         line=msgspec.convert(config.get("line", {}), Line),
         reference=config.get("reference"),
@@ -103,6 +104,12 @@ def load(config: Mapping[str, Any], files: Sequence[str | Path]) -> Plan:
         charts=dict(config.get("charts", {})),
         runtime=msgspec.convert(config.get("runtime", {}), Runtime),
     )
+
+
+def _in_checkout(file: str | Path) -> str | None:
+    """Where a file is in the checkout, or None outside of it."""
+    path = Path(file).parent.resolve() / Path(file).name
+    return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else None
 
 
 def _setting(
@@ -258,8 +265,8 @@ class Origin:
     def fault(self, path: Sequence[str | int], text: str) -> str:
         """`file: dotted.key: text`."""
         where = ".".join(str(part) for part in path)
-        file = Path(self.of(path))
-        name = file.relative_to(ROOT) if file.is_absolute() and file.is_relative_to(ROOT) else file
+        file = self.of(path)
+        name = _in_checkout(file) or file
         return f"{name}: {where}: {text}" if where else f"{name}: {text}"
 
 

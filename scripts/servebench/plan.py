@@ -195,6 +195,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     experiment: str
     title: str | dict[str, str]
+    files: tuple[str, ...] = ()  # it was read from, later over earlier; of one outside of the checkout the name alone
     rounds: int
     line: Line
     reference: str | None = None  # config/references/<reference>…csv: what was published

@@ -52,6 +52,18 @@ def dry_run(tmp_path_factory):
     return run
 
 
+@pytest.mark.parametrize("name", ["config", "h200-rehearsal"])
+def test_the_plan_names_the_files_that_were_given_and_no_others(name, tmp_path):
+    (tmp_path / "config").symlink_to(CONFIG)  # as in the checkout, where the workflow finds its default
+    command = ["-m", "snakemake", "--snakefile", ROOT / "Snakefile", "--directory", tmp_path, "--cores", "1", "-np"]
+    command += ["--workflow-profile", ROOT / "profiles" / "default", f"results/{load(name).experiment}/plan.json"]
+    if name != "config":
+        command += ["--configfile", *(CONFIG / file for file in EXPERIMENTS[name])]
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, cwd=ROOT)
+    files = ",".join(f'"config/{file}"' for file in EXPERIMENTS[name])
+    assert f'"files":[{files}]' in done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_a_dry_run_lists_exactly_the_plan_in_its_order(name, dry_run):
     loaded = load(name)

@@ -351,6 +351,15 @@ def test_the_reported_plan_survives_json(file):
     assert again.line == loaded.line
 
 
+def test_the_plan_keeps_its_files_without_the_machines_paths_and_measures_the_same(config, tmp_path, monkeypatch):
+    monkeypatch.chdir(configuration.ROOT / "config")
+    loaded = configuration.load(config, ["h200.yaml", QUICKSTART, "../mine.yaml", tmp_path / "own.yaml"])
+    assert loaded.files == ("config/h200.yaml", "config/config.yaml", "mine.yaml", "/path/to/own.yaml")
+    assert plan.from_json(plan.canonical(plan.reported(loaded))).files == loaded.files
+    for setting in loaded.settings.values():
+        assert plan.session_slice(loaded, setting) == plan.session_slice(load(config), setting)
+
+
 def documented_keys():
     text = (configuration.ROOT / "config" / "README.md").read_text(encoding="utf-8")
     for row in re.findall(r"^\| (`.*?) \|", text, re.M):

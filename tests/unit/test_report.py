@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from typing import Any
 
@@ -412,12 +413,24 @@ def test_every_mark_that_can_be_made_is_translated() -> None:
     assert report.mark("never heard of: <x>") == "never heard of: &lt;x&gt;"
 
 
-@pytest.mark.parametrize("experiment", ["quickstart", "h200"])
-def test_the_commands_name_the_experiment(experiment: str) -> None:
-    rows = [CELL | {"setting": "llama-np16", "users": 4}]
-    plan = synthetic.plan_of(rows, experiment)
-    page = report.page(tables.make(list(synthetic.records_of(rows, plan)), [], plan), plan)
-    assert ("--configfile config/h200.yaml" in page) == (experiment == "h200")
+@pytest.mark.parametrize(
+    ("files", "named"),
+    [
+        (("config/config.yaml",), ""),
+        (("config/h200.yaml", "config/rehearsal.yaml"), " --configfile config/h200.yaml config/rehearsal.yaml"),
+        (("/path/to/my own.yaml",), " --configfile '/path/to/my own.yaml'"),
+    ],
+)
+def test_the_commands_name_the_files_the_plan_was_read_from(files: tuple[str, ...], named: str) -> None:
+    content_of, plan = made({"setting": "llama-np16", "users": 4})
+    page = report.page(content_of, msgspec.structs.replace(plan, files=files))
+    commands = re.findall(r"^ *(?:<pre.*<code>)?((?:snakemake|servebench) .*?)(?:</code></pre>)?$", page, re.M)
+    assert [html.unescape(command) for command in commands] == [
+        f"snakemake --cores 1 all{named}",
+        f"snakemake --cores 1 only_main_llama-np16{named}",
+        f'servebench discard main llama-np16 --round 1 --users 4 --why "…"{named}',
+        f"snakemake --cores 1 all{named}",
+    ]
 
 
 def test_csv_says_nothing_where_nothing_was_measured() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,7 @@ TABLES = (
     *("slow_prefills", "ttft", "timeline", "expected", "discarded", "memory", "cost", "paid_idle", "calibration"),
     *("reproduction", "targets", "scores", "comparisons", "agreement", "under_load"),
 )
+QUICKSTART = ("config/config.yaml",)  # what is run where no configuration is named
 
 
 def build(style: Mapping[str, Any], results: Path) -> Path:
@@ -92,7 +94,7 @@ def page(tables: Mapping[str, pa.Table], plan: Plan, style: Mapping[str, Any] | 
         client=_client(tables),
         workloads=_workloads(plan),
         files=_files(tables, plan),
-        config="" if plan.experiment == "quickstart" else f" --configfile config/{plan.experiment}.yaml",
+        config="" if plan.files in ((), QUICKSTART) else " " + shlex.join(["--configfile", *plan.files]),
         version=servebench.__version__,
         css=Markup((HERE / "page.css").read_text(encoding="utf-8")),
         script=Markup((HERE / "page.js").read_text(encoding="utf-8")),
