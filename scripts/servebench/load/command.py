@@ -143,7 +143,7 @@ def client_error(known: dict[str, Any] | None, users: int) -> list[tuple[str, st
 
 def _pair_ms(level: dict[str, Any], name: str) -> str:
     values = (level[f"{name}_p50_s"], level[f"{name}_p99_s"])
-    return " / ".join("–" if value is None else f"{value * 1e3:.2f}" for value in values) + " ms"
+    return "/".join("–" if value is None else f"{value * 1e3:.2f}" for value in values)
 
 
 def run_calibrate(users: list[int], out: Path, *, window_s: float, processes: int | None = None) -> int:
@@ -158,10 +158,12 @@ def run_calibrate(users: list[int], out: Path, *, window_s: float, processes: in
 
     found = calibrate.keep(calibrate.calibrate(users, window_s=window_s, processes=processes, told=told), cache.root())
     (out / "calibration.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    table = Table(title=f"{found['machine']['processor']}, {found['machine']['cores']} cores")
-    for name in ("clock", "users", "processes"):
-        table.add_column(name)
-    for name in ("TTFT error p50/p99", "arrival error p50/p99", "delivered ÷ ideal", "CPU s per 100k chunks", "CPU"):
+    title = f"{found['machine']['processor']}, {found['machine']['cores']} cores"
+    table = Table(title=title, box=None, padding=(0, 1, 0, 0), header_style="dim")
+    table.add_column("clock", no_wrap=True)
+    for name in ("users", "proc.", "TTFT error\np50/p99 ms", "arrival error\np50/p99 ms", "delivered\n÷ ideal"):
+        table.add_column(name, justify="right")
+    for name in ("CPU s per\n100k chunks", "CPU"):
         table.add_column(name, justify="right")
     for level in found["levels"]:
         cpu = level["cpu_s_per_100k_chunks"]
