@@ -136,8 +136,8 @@ def client_error(known: dict[str, Any] | None, users: int) -> list[tuple[str, st
         return [("its error", f"unknown; servebench calibrate --users {users}")]
     level = min(levels, key=lambda one: one["users"])
     return [
-        (f"TTFT error p50/p99 at {level['users']} users", _pair_ms(level, "ttft_error")),
-        (f"arrival error p50/p99 at {level['users']} users", _pair_ms(level, "arrival_error")),
+        (f"TTFT error p50/p99 (ms) at {level['users']} users", _pair_ms(level, "ttft_error")),
+        (f"arrival error p50/p99 (ms) at {level['users']} users", _pair_ms(level, "arrival_error")),
     ]
 
 
