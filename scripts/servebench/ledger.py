@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from servebench import estimate, evaluate, job, progress, store, watching
 from servebench import plan as planning
@@ -24,20 +26,34 @@ def report(plan: Plan, results: Path, configfiles: Sequence[Path] = ()) -> tuple
     folder = results / plan.experiment
     lines = [estimate.announcement(plan, folder), *_by_setting(plan, folder)]
     failed = 0
-    for setting, round_, users, path in _all(plan, folder):
-        if not path.exists():
+    for one in _all(plan, folder):
+        if not one.file.exists():
             continue
-        record = store.read_metadata(path)
+        try:
+            record = store.read_metadata(one.file)
+        except store.StoreError as error:
+            failed += 1
+            lines.append(f"damaged: {one}: {error}")
+            lines.append(
+                f"  again: servebench discard {one.setting.run} {one.setting.name} --round {one.round}"
+                f" --users {one.users} --why damaged{options} && snakemake --cores 1 all{options}"
+            )
+            continue
         if record["status"] == "failed":
             failed += 1
-            lines.append(f"failed: {setting.run} {setting.name} round {round_}, {users} users: {record['reason']}")
-            lines.append(f"  again: snakemake --cores 1 --force {path}{options}")
+            lines.append(f"failed: {one}: {record['reason']}")
+            lines.append(f"  again: snakemake --cores 1 --force {one.path}{options}")
     lines += [f"running: {watching.line(said)}" for said in progress.running(folder)]
     for target, path in _targets(plan, folder):
-        if not path.exists():
-            lines.append(_left(plan, folder, target))
+        try:
+            if not path.exists():
+                lines.append(_left(plan, folder, target))
+                continue
+            facts = answers.read(path).facts
+        except Fault as error:
+            failed += 1
+            lines.append(f"damaged: evaluation of {target}: {error}")
             continue
-        facts = answers.read(path).facts
         if facts["reason"] or facts["failures"]:
             failed += 1
             why = facts["reason"] or f"{facts['failures']} of {facts['asked']} questions"
@@ -46,8 +62,7 @@ def report(plan: Plan, results: Path, configfiles: Sequence[Path] = ()) -> tuple
         else:
             lines.append(f"complete: evaluation of {target}, {facts['answered']} questions")
     for thrown in store.Store(folder).discarded():
-        identity = thrown.record.identity
-        where = f"{identity['run']} {identity['setting']} round {identity['round']}, {identity['users']} users"
+        where = "{run} {setting} round {round}, {users} users".format(**thrown.place)
         lines.append(f"discarded {thrown.discarded_at}: {where}: {thrown.why}")
     return lines, failed
 
@@ -65,12 +80,11 @@ def discard(
     folder = results / plan.experiment
     kept = store.Store(folder)
     found = 0
-    for one, number, level, path in _all(plan, folder):
-        wanted = one.name == setting and round_ in (None, number) and users in (None, level)
-        if wanted and path.exists():
+    for one in _all(plan, folder):
+        wanted = one.setting.name == setting and round_ in (None, one.round) and users in (None, one.users)
+        if wanted and one.file.exists():
             found += 1
-            place = kept.discard(store.read_metadata(path)["identity"]["digest"], why)
-            yield f"discarded {run} {setting} round {number}, {level} users; kept as {place}"
+            yield f"discarded {one}; kept as {kept.discard(one.digest, why, one.place)}"
     if not found:
         raise UnknownMeasurement(f"{run} {setting}: nothing of that is measured yet; see servebench status")
 
@@ -127,8 +141,46 @@ def _targets(plan: Plan, folder: Path) -> Iterator[tuple[str, Path]]:
         yield target, estimate.target_path(folder, target)
 
 
-def _all(plan: Plan, folder: Path) -> Iterator[tuple[Setting, int, int, Path]]:
+@dataclass(frozen=True)
+class _Measurement:
+    """One of the plan's. `path` stands for it under measurements/; in the store it is `stored`, as configured."""
+
+    setting: Setting
+    round: int
+    users: int
+    path: Path
+    stored: Path
+
+    def __str__(self) -> str:
+        return f"{self.setting.run} {self.setting.name} round {self.round}, {self.users} users"
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """As `store.PLACE`."""
+        setting = self.setting
+        return {"run": setting.run, "setting": setting.name, "round": self.round, "users": self.users}
+
+    @property
+    def file(self) -> Path:
+        """Where it is, if it is: `path`, or in the store alone, when its session has failed after it."""
+        return self.path if self.path.exists() else self.stored
+
+    @property
+    def digest(self) -> str:
+        """Its name in the store: what it says itself, else that of the same file, else as configured."""
+        try:
+            return str(store.read_metadata(self.file)["identity"]["digest"])
+        except store.StoreError:
+            same = (file.stem for file in self.stored.parent.glob("*.parquet") if file.samefile(self.file))
+            return next(same, self.stored.stem)
+
+
+def _all(plan: Plan, folder: Path) -> Iterator[_Measurement]:
+    kept = store.Store(folder)
     for session in plan.sessions():
-        for users in session.setting.users:
-            path = estimate.users_path(folder, session.setting, session.round, users)
-            yield session.setting, session.round, users, path
+        setting, round_ = session.setting, session.round
+        slice_ = job.identified(planning.session_slice(plan, setting), setting, folder)
+        for users in setting.users:
+            path = estimate.users_path(folder, setting, round_, users)
+            stored = kept.path(planning.measurement_digest(slice_, users, round_))
+            yield _Measurement(setting, round_, users, path, stored)

@@ -15,7 +15,8 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,6 +30,7 @@ from servebench.faults import Fault
 from servebench.load.records import CHUNKS_SCHEMA, check_chunks, check_requests
 
 METADATA_KEY = b"servebench"
+PLACE = ("run", "setting", "round", "users")
 LIST_COLUMNS = {"chunk_arrival_ns": "arrival_ns", "chunk_tokens": "tokens"}
 
 
@@ -58,11 +60,16 @@ class Record:
 
 @dataclass(frozen=True, kw_only=True)
 class Discarded:
-    """A measurement that was thrown out: the record, why, and when (ISO 8601 UTC)."""
+    """A measurement that was thrown out: its file, which it was (PLACE), why, and when (ISO 8601 UTC).
 
-    record: Record
+    `metadata`: as `read_metadata`; {} where the file is damaged.
+    """
+
+    file: Path
+    place: dict[str, Any]
     why: str
     discarded_at: str
+    metadata: dict[str, Any]
 
 
 def write(record: Record, path: Path) -> None:
@@ -83,16 +90,12 @@ def write(record: Record, path: Path) -> None:
     text = json.dumps(rest, ensure_ascii=False, allow_nan=False)
     table = table.replace_schema_metadata({METADATA_KEY: text.encode()})
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=".writing-", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
+    with _beside(path) as temporary:
+        with temporary.open("wb") as file:
             pq.write_table(table, file, compression="zstd", use_dictionary=False)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)  # noqa: PTH101
-        _link_new(Path(temporary), path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+        _link_new(temporary, path)
 
 
 def read(path: Path) -> Record:
@@ -137,34 +140,63 @@ class Store:
         _link_new(self.path(digest), output)
         os.utime(output)
 
-    def discard(self, digest: str, why: str) -> Path:
-        """Throw a measurement out: it moves to store/discarded with its reason, and its links are removed."""
+    def discard(self, digest: str, why: str, place: Mapping[str, Any] | None = None) -> Path:
+        """Throw a measurement out: it moves to store/discarded with its reason, and its link is removed.
+
+        `place` (PLACE) is for a damaged file, which cannot say which measurement it is.
+        """
         path = self.path(digest)
-        identity = read_metadata(path)["identity"]
+        place = place or read_metadata(path)["identity"]
+        output = self.output(place)
         folder = self.root / "discarded"
         folder.mkdir(parents=True, exist_ok=True)
         number = len(list(folder.glob(f"{digest}-*.json"))) + 1
         kept = folder / f"{digest}-{number}.parquet"
-        note = {"why": why, "discarded_at": datetime.now(UTC).isoformat(timespec="milliseconds")}
+        at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        note = {"why": why, "discarded_at": at, "place": {name: place[name] for name in PLACE}}
         kept.with_suffix(".json").write_text(json.dumps(note, ensure_ascii=False), encoding="utf-8")
-        path.rename(kept)
-        self.output(identity).unlink(missing_ok=True)
+        (path if path.exists() else output).rename(kept)
+        output.unlink(missing_ok=True)
         return kept
 
-    def output(self, identity: dict[str, Any]) -> Path:
-        """The file under measurements/ that stands for a record of this identity."""
-        folder = self.measurements.joinpath(identity["run"], identity["setting"], f"round{identity['round']}")
-        return folder / f"users{identity['users']:03d}.parquet"
+    def output(self, place: Mapping[str, Any]) -> Path:
+        """The file under measurements/ that stands for the measurement at `place` (PLACE)."""
+        folder = self.measurements.joinpath(place["run"], place["setting"], f"round{place['round']}")
+        return folder / f"users{place['users']:03d}.parquet"
 
     def discarded(self) -> Iterator[Discarded]:
         """All discarded measurements, oldest first."""
         notes = [(json.loads(p.read_text(encoding="utf-8")), p) for p in (self.root / "discarded").glob("*.json")]
         for note, path in sorted(notes, key=lambda pair: (pair[0]["discarded_at"], pair[1])):
-            yield Discarded(record=read(path.with_suffix(".parquet")), **note)
+            yield _discarded(note, path.with_suffix(".parquet"))
+
+
+def _discarded(note: dict[str, Any], file: Path) -> Discarded:
+    try:
+        metadata = read_metadata(file)
+    except StoreError as error:
+        if "place" not in note:  # a note of before they had it
+            raise StoreError(f"{file}: was discarded, and is damaged; remove it and its note (.json)") from error
+        metadata = {}
+    place = note.get("place") or {name: metadata["identity"][name] for name in PLACE}
+    return Discarded(file=file, metadata=metadata, **{**note, "place": place})
+
+
+@contextmanager
+def _beside(path: Path) -> Iterator[Path]:
+    """An empty file in `path`'s folder, readable as others are, that is gone afterwards unless it was renamed."""
+    handle, name = tempfile.mkstemp(prefix=".writing-", dir=path.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        temporary.chmod(0o644)
+        yield temporary
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _link_new(source: Path, target: Path) -> None:
-    """Hard link, or a copy on file systems that have none; fails when `target` exists."""
+    """Hard link, or a whole copy on file systems that have none; fails when `target` exists."""
     try:
         os.link(source, target)
     except FileExistsError:
@@ -172,7 +204,9 @@ def _link_new(source: Path, target: Path) -> None:
     except OSError:
         if target.exists():
             raise StoreError(f"{target}: exists; a measurement is never overwritten, discard it first") from None
-        shutil.copyfile(source, target)
+        with _beside(target) as temporary:
+            shutil.copyfile(source, temporary)
+            temporary.rename(target)
 
 
 def _with_chunks(requests: pa.Table, chunks: pa.Table) -> pa.Table:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import synthetic
-from servebench import configuration, estimate, ledger, progress, store
+from servebench import configuration, estimate, ledger, progress, store, tables
 from servebench import plan as planning
 from servebench.faults import Fault
 from servebench.tasks import answers
@@ -47,6 +47,49 @@ def test_a_failed_measurement_stands_with_the_command_that_tries_it_again(tmp_pa
         f"  again: snakemake --cores 1 --force {path} --configfile config/h200.yaml site.yaml",
     ]
     assert ledger.report(plan, tmp_path)[0][-1] == f"  again: snakemake --cores 1 --force {path}"
+
+
+def test_a_damaged_measurement_is_named_and_its_remedy_works(tmp_path: Path) -> None:
+    plan = synthetic.plan_of([{"run": "main", "setting": "llama-np4", "users": users} for users in (1, 2)])
+    setting = plan.settings["llama-np4"]
+    folder = tmp_path / "h200"
+    kept = store.Store(folder)
+    slice_ = planning.session_slice(plan, setting)
+    names = {1: "as-configured-before", 2: planning.measurement_digest(slice_, 2, 1)}
+    for users, digest in names.items():
+        store.write(synthetic.record(setting, 0, users, 1, FIGURES), kept.path(digest))
+        kept.path(digest).write_bytes(b"cut")
+    path = estimate.users_path(folder, setting, 1, 1)
+    kept.link(names[1], path)  # of the other the session failed, and Snakemake has removed what stood for it
+    lines, failed = ledger.report(plan, tmp_path, [Path("site.yaml")])
+    assert failed == 2
+    for users, file in ((1, path), (2, kept.path(names[2]))):
+        said = f"damaged: main llama-np4 round 1, {users} users: {file}: is not a readable measurement"
+        (place,) = (n for n, line in enumerate(lines) if line.startswith(said))
+        assert lines[place + 1] == (
+            f"  again: servebench discard main llama-np4 --round 1 --users {users} --why damaged"
+            " --configfile site.yaml && snakemake --cores 1 all --configfile site.yaml"
+        )
+    assert len(list(ledger.discard(plan, tmp_path, "main", "llama-np4", 1, None, "damaged"))) == 2
+    assert not path.exists()
+    assert [kept.status(digest) for digest in names.values()] == [None, None]
+    lines, failed = ledger.report(plan, tmp_path)
+    assert failed == 0
+    ends = sorted(line.partition(": ")[2] for line in lines[-2:])
+    assert ends == [f"main llama-np4 round 1, {users} users: damaged" for users in (1, 2)]
+    assert sorted(tables.discarded(kept.discarded())["users"].to_pylist()) == [1, 2]
+
+
+def test_a_damaged_evaluation_does_not_hide_the_others(tmp_path: Path) -> None:
+    plan = configuration.read([configuration.ROOT / "config" / "config.yaml"])
+    first, second, *_ = plan.evaluations.targets
+    path = estimate.target_path(tmp_path / "quickstart", first)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"cut")
+    lines, failed = ledger.report(plan, tmp_path)
+    assert failed == 1
+    assert any(line.startswith(f"damaged: evaluation of {first}: {path}: is no readable evaluation") for line in lines)
+    assert any(line.startswith(f"left: evaluation of {second}: ") for line in lines)
 
 
 FIGURES = {

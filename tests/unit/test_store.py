@@ -1,5 +1,9 @@
 """The store keeps what was measured: bit for bit, once, and even when it is thrown out."""
 
+import errno
+import json
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 
@@ -81,11 +85,55 @@ def test_a_measurement_outlives_its_link_and_a_discard_is_on_record(tmp_path):
     assert kept.status("d1") is None
     (thrown,) = kept.discarded()
     assert thrown.why == "somebody else used the machine"
-    assert len(thrown.record.chunks) == 2
+    assert thrown.place == {"run": "main", "setting": "np4", "round": 1, "users": 4}
+    assert len(store.read(thrown.file).chunks) == 2
 
     store.write(record({1: 5}), kept.path("d1"))
     kept.discard("d1", "again")
     assert [d.why for d in kept.discarded()] == ["somebody else used the machine", "again"]
+
+
+def test_a_discarded_file_is_told_of_even_when_damaged_and_by_a_note_that_does_not_say_where_it_was(tmp_path):
+    kept = store.Store(tmp_path)
+    place = {"run": "main", "setting": "np4", "round": 1, "users": 4}
+    kept.path("d1").parent.mkdir(parents=True)
+    kept.path("d1").write_bytes(b"cut")
+    file = kept.discard("d1", "damaged", place)
+    (thrown,) = kept.discarded()
+    assert (thrown.place, thrown.metadata, thrown.file) == (place, {}, file)
+    assert file.read_bytes() == b"cut"
+    note = file.with_suffix(".json")
+    note.write_text(json.dumps({name: text for name, text in json.loads(note.read_text()).items() if name != "place"}))
+    with pytest.raises(store.StoreError, match=f"^{file}: was discarded, and is damaged; remove it and its note"):
+        list(kept.discarded())
+    file.unlink()
+    store.write(record({1: 2}), file)
+    assert [one.place for one in kept.discarded()] == [place]
+
+
+def test_without_hard_links_a_copy_is_whole_or_not_there(tmp_path, monkeypatch):
+    def no_links(source, target):
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    def cut(source, target):
+        Path(target).write_bytes(Path(source).read_bytes()[:100])
+        raise KeyboardInterrupt  # what is written until then stays, as when it is killed
+
+    monkeypatch.setattr(store.os, "link", no_links)
+    kept = store.Store(tmp_path)
+    with monkeypatch.context() as stopped:
+        stopped.setattr(store.shutil, "copyfile", cut)
+        with pytest.raises(KeyboardInterrupt):
+            store.write(record({1: 2}), kept.path("d1"))
+    assert kept.status("d1") is None
+    store.write(record({1: 2}), kept.path("d1"))
+    output = tmp_path / "measurements/main/np4/round1/users004.parquet"
+    kept.link("d1", output)
+    assert output.read_bytes() == kept.path("d1").read_bytes()
+    assert output.stat().st_mode & 0o777 == 0o644
+    with pytest.raises(store.StoreError, match="discard it first"):
+        store.write(record({1: 3}), kept.path("d1"))
+    assert [p.name for p in output.parent.iterdir()] == [output.name]
 
 
 def test_a_damaged_file_is_named(tmp_path):

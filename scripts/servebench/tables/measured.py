@@ -361,12 +361,12 @@ def discarded(thrown_out: Iterable[Discarded]) -> pa.Table:
     return table(
         "discarded",
         (
-            place_of(entry.record)
+            entry.place
             | {
                 "why": entry.why,
                 "discarded_at": entry.discarded_at,
-                "started_at": entry.record.provenance.get("started_at"),
-                "session_id": entry.record.session.get("session_id"),
+                "started_at": _part(entry.metadata, "provenance").get("started_at"),
+                "session_id": _part(entry.metadata, "session").get("session_id"),
             }
             for entry in thrown_out
         ),
