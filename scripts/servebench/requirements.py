@@ -11,7 +11,10 @@ import msgspec
 import yaml
 
 from servebench import ROOT, estimate
-from servebench.engines import ADAPTERS
+from servebench.engines import ADAPTERS, arguments
+from servebench.faults import Fault
+from servebench.models import facts
+from servebench.models.kv_cache import Cache
 from servebench.plan import Engine, Model, Plan, Setting, Struct
 
 GIB = 2**30
@@ -91,26 +94,36 @@ def memory(plan: Plan, results: Path) -> list[Memory]:
 
 def _memory(setting: Setting, results: Path) -> Memory:
     manifest = manifest_of(setting.model, results) or {}
-    per_token = (manifest.get("facts") or {}).get("kv_bytes_per_token")
-    if per_token is None and setting.model.about.kv_kib_per_token is not None:
-        per_token = setting.model.about.kv_kib_per_token * 1024
     weights = manifest.get("size_bytes") or estimate.weights_bytes(setting.model)
     # vLLM and SGLang fill their share of the device and need room for one request; the others allot every slot.
     shares = ADAPTERS[setting.engine.kind].fills_device
     streams = 1 if shares else setting.slots
-    context = setting.context or 0
     return Memory(
         setting=setting.name,
         weights_gib=None if weights is None else weights / GIB,
-        cache_gib=None if per_token is None else per_token * streams * context / GIB,
+        cache_gib=_cache_gib(setting, streams, facts.cache(manifest.get("facts") or {})),
         share=_share(setting) if shares else 1.0,
     )
 
 
+def _cache_gib(setting: Setting, streams: int, cache: Cache | None) -> float | None:
+    """Of `streams` that each fill the context; by what is roughly known of the model where its file does not say."""
+    context, about = setting.context or 0, setting.model.about.kv_kib_per_token
+    if cache is None:
+        return None if about is None else about * 1024 * streams * context / GIB
+    return cache.bytes(context, streams) / GIB
+
+
 def _share(setting: Setting) -> float:
-    flags = ("--gpu-memory-utilization", "--mem-fraction-static")
-    given = [setting.args[n + 1] for n, word in enumerate(setting.args[:-1]) if word in flags]
-    return float(given[-1]) if given else VLLM_SHARE
+    given = arguments.value(setting.args, ("--gpu-memory-utilization", "--mem-fraction-static"))
+    try:
+        share = VLLM_SHARE if given is None else float(given)
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        where = f"settings.{setting.name}.args: {given!r}"
+        raise Fault(f"{where} is not a share of the device's memory; give one above 0 and up to 1")
+    return share
 
 
 def raw_data_bytes(plan: Plan) -> int:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from servebench import ROOT, estimate, evaluate, publish, publish_quantization, store, tables
+from servebench.models import facts
+from servebench.models.kv_cache import Cache
 from servebench.plan import Plan, from_json
+from servebench.requirements import manifest_of
 from servebench.tables import evaluated
 from servebench.tasks import answers
 
@@ -19,7 +21,7 @@ def run(results: Path) -> None:
         for session in plan.sessions()
         for users in session.setting.users
     ]
-    made = tables.make(records, store.Store(results).discarded(), plan, _kv_bytes_per_token(plan, results))
+    made = tables.make(records, store.Store(results).discarded(), plan, _caches(plan, results))
     if plan.cost:
         price = plan.cost["price_per_hour"]
         made["cost"] = tables.cost(made["settings"], price)
@@ -36,12 +38,8 @@ def run(results: Path) -> None:
     publish.write(made, plan, results / "tables")
 
 
-def _kv_bytes_per_token(plan: Plan, results: Path) -> dict[str, float]:
-    """Bytes of KV cache a token takes, by model, where the model's file says enough."""
-    found = {}
-    for key in plan.models:
-        manifest = results / "models" / f"{key}.json"
-        facts = json.loads(manifest.read_text(encoding="utf-8"))["facts"] if manifest.exists() else {}
-        if facts.get("kv_bytes_per_token") is not None:
-            found[key] = float(facts["kv_bytes_per_token"])
-    return found
+def _caches(plan: Plan, results: Path) -> dict[str, Cache]:
+    """The KV cache by model, where the model's file says enough."""
+    manifests = {key: manifest_of(model, results) for key, model in plan.models.items()}
+    found = {key: facts.cache(manifest["facts"]) for key, manifest in manifests.items() if manifest}
+    return {key: cache for key, cache in found.items() if cache}

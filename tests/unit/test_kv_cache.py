@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from servebench.infrastructure import InfrastructureError
-from servebench.models import kv_cache
+from servebench.models import facts, kv_cache
 
 LLAMA3_8B = {"num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "hidden_size": 4096}
 QWEN3_14B = {
@@ -114,6 +114,27 @@ def test_a_window_without_known_layers_is_said_and_not_guessed() -> None:
     )
     assert all(layer.window is None for layer in found.layers)
     assert "512" in found.notes[0]
+
+
+def test_a_manifest_keeps_what_the_arithmetic_needs(tmp_path: Path) -> None:
+    kinds = ["sliding_attention", "full_attention"] * 16
+    config(tmp_path, {**LLAMA3_8B, "sliding_window": 1024, "layer_types": kinds})
+    found = facts.cache(json.loads(json.dumps(facts.of(tmp_path))))
+    assert found is not None
+    assert (found.windowed, found.all_layers, len(found.layers)) == (True, 32, 32)
+    whole = kv_cache.of(str(tmp_path))
+    assert [found.bytes(n, 3, "q8_0", "f16") for n in (1, 4096)] == [
+        whole.bytes(n, 3, "q8_0", "f16") for n in (1, 4096)
+    ]
+
+
+def test_a_manifest_of_before_tells_of_a_cache_without_windows() -> None:
+    older = {"layers": 40, "kv_heads": 8, "head_size": 128, "sliding_window": None, "kv_bytes_per_token": 163_840}
+    found = facts.cache(older)
+    assert found is not None
+    assert (found.windowed, found.bytes(4096, 16)) == (False, 163_840 * 4096 * 16)
+    assert facts.cache(older | {"sliding_window": 512}) is None
+    assert facts.cache({}) is None
 
 
 def test_latent_attention_and_layers_without_a_cache() -> None:

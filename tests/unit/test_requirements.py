@@ -8,6 +8,7 @@ import yaml
 from typer.testing import CliRunner
 
 from servebench import cli, configuration, estimate, plan_command, requirements
+from servebench.faults import Fault
 
 CONFIG = configuration.ROOT / "config"
 
@@ -47,6 +48,53 @@ def test_each_model_is_fetched_once_and_its_size_is_about_until_it_is_known(h200
     assert (q8.size_bytes, q8.exact, q8.present, q8.sha256) == (7, True, True, "ab" * 32)
     (one,) = [one for one in requirements.memory(h200, tmp_path) if one.setting == "llama-np16-q8_0"]
     assert one.cache_gib == 16 * 4096 * 1024 / 2**30
+
+
+def test_sliding_windows_bound_the_cache_and_an_older_manifest_does_not_know_them(tmp_path):
+    """As `servebench kv-cache` has it: 28 of 35 layers keep 512 tokens of a stream, and a layer takes 1 KiB a token."""
+    l4 = configuration.read([CONFIG / "l4-cloud.yaml"])
+    windows = [
+        {"count": 28, "kv_heads": 1, "key_size": 256, "value_size": 256, "window": 512},
+        {"count": 7, "kv_heads": 1, "key_size": 256, "value_size": 256, "window": None},
+    ]
+    older = {"layers": 35, "kv_bytes_per_token": 35 * 1024, "sliding_window": 512}
+    (tmp_path / "models").mkdir()
+
+    def gib(facts):
+        manifest = json.dumps({"size_bytes": 7, "sha256": "ab" * 32, "path": "blob", "facts": facts})
+        (tmp_path / "models" / "gemma-4-e2b-4bit.json").write_text(manifest)
+        return {one.setting: one.cache_gib for one in requirements.memory(l4, tmp_path)}["ollama-p32"]
+
+    assert gib(older | {"kv_layers": windows}) == 32 * 1024 * (28 * 512 + 7 * 4096) / 2**30
+    assert gib(older) is None
+    assert gib(older | {"sliding_window": None}) == 32 * 1024 * 35 * 4096 / 2**30
+
+
+@pytest.mark.parametrize(
+    ("args", "share"),
+    [([], 0.35), (["--gpu-memory-utilization", "0.5"], 0.5), (["--gpu-memory-utilization=0.5"], 0.5),
+     (["--gpu-memory-utilization", "0.5", "--gpu-memory-utilization=0.7"], 0.7)],
+)  # fmt: skip
+def test_the_share_of_the_device_is_the_one_the_engine_is_given(config, tmp_path, args, share):
+    config["settings"]["vllm-bf16"]["args"] = args
+    (one,) = [one for one in needed(config, tmp_path) if one.setting == "vllm-bf16"]
+    assert one.share == share
+
+
+@pytest.mark.parametrize("given", ["half", "0", "nan", "2"])
+def test_a_share_that_is_none(config, tmp_path, given):
+    config["settings"]["vllm-bf16"]["args"] = [f"--gpu-memory-utilization={given}"]
+    with pytest.raises(Fault, match=f"^settings.vllm-bf16.args: '{given}' is not a share of the device's memory; give"):
+        needed(config, tmp_path)
+
+
+@pytest.fixture
+def config():
+    return yaml.safe_load((CONFIG / "h200.yaml").read_text(encoding="utf-8"))
+
+
+def needed(config, tmp_path):
+    return requirements.memory(configuration.load(config, [CONFIG / "h200.yaml"]), tmp_path)
 
 
 def test_a_model_nothing_is_known_of_has_no_size(tmp_path):

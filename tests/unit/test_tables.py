@@ -14,10 +14,12 @@ import pytest
 import synthetic
 from servebench import tables
 from servebench.figures import Line
+from servebench.models.kv_cache import Cache, Layer
 from servebench.store import Record
 
 CELLS = synthetic.h200_cells()
 MAIN = [cell for cell in CELLS if cell["run"] == "main"]
+QWEN3_14B = Cache((Layer(kv_heads=8, key_size=128, value_size=128),) * 40, all_layers=40)
 
 
 @cache
@@ -278,7 +280,7 @@ def test_queueing_starts_where_users_fill_the_slots() -> None:
 def test_memory_is_split_only_where_all_of_it_is_known() -> None:
     records = list(synthetic.records_of(CELLS[:9], synthetic.plan_of(CELLS)))
     sessions, measured = tables.sessions(records), tables.measurements(records, Line())
-    known = tables.memory(sessions, measured, {"qwen3-14b-q4_k_m": 2 * 40 * 8 * 128 * 2}).to_pylist()[0]
+    known = tables.memory(sessions, measured, {"qwen3-14b-q4_k_m": QWEN3_14B}).to_pylist()[0]
     assert known["kv_cache_gib"] == pytest.approx(4096 * 160 * 1024 / 2**30)
     assert known["rest_gib"] == pytest.approx(known["measured_gib"] - known["weights_gib"] - known["kv_cache_gib"])
     unknown = tables.memory(sessions, measured.slice(0, 0), {}).to_pylist()[0]
@@ -291,10 +293,28 @@ def with_facts(record: Record, **facts: Any) -> Record:
 
 def test_requests_that_fit_vllms_cache_are_the_published_156() -> None:
     assert tables.requests_fit(122_160, 780) == 156
+def test_sliding_windows_bound_each_slot_and_a_pool_with_them_is_not_known() -> None:
+    """As `servebench kv-cache` has it: 24 of 32 layers keep 1024 tokens of a slot, and a layer takes 4 KiB a token."""
+    windows = Cache((Layer(8, 128, 128, window=1024),) * 24 + (Layer(8, 128, 128),) * 8, all_layers=32)
+    caches = {"qwen3-14b-q4_k_m": windows, "qwen3-14b-bf16": windows}
+
+    def gib(setting: str, **facts: Any) -> float | None:
+        cell = next(c for c in MAIN if c["setting"] == setting)
+        records = [with_facts(r, **facts) for r in synthetic.records_of([cell], synthetic.plan_of([cell]))]
+        (row,) = tables.memory(tables.sessions(records), tables.measurements(records, Line()), caches).to_pylist()
+        return row["kv_cache_gib"]  # type: ignore[no-any-return]
+
+    slot = 4096 * (24 * 1024 + 8 * 4096) / 2**30
+    assert gib("llama-np4") == pytest.approx(4 * slot)
+    assert gib("llama-np16") == pytest.approx(16 * slot)
+    assert gib("llama-np4", kv_cache_tokens=4 * 512) == pytest.approx(4 * 4096 * 32 * 512 / 2**30)
+    assert gib("vllm-bf16", kv_cache_tokens=122_160) is None
+
+
     cell = next(c for c in MAIN if c["setting"] == "vllm-bf16")
     records = [with_facts(r, kv_cache_tokens=122_160) for r in synthetic.records_of([cell], synthetic.plan_of([cell]))]
     measured = tables.measurements(records, Line())
-    row = tables.memory(tables.sessions(records), measured, {"qwen3-14b-bf16": 163_840}).to_pylist()[0]
+    row = tables.memory(tables.sessions(records), measured, {"qwen3-14b-bf16": QWEN3_14B}).to_pylist()[0]
     each = [m["prompt_tokens_p50"] + m["output_tokens_mean"] for m in measured.to_pylist()]
     assert row["request_tokens"] == pytest.approx(sum(each) / 2)
     assert row["requests_fit"] == int(122_160 / row["request_tokens"])

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from servebench.models.kv_cache import Cache, from_config, from_gguf
+from servebench.models.kv_cache import Cache, Layer, from_config, from_gguf
 
 
 def of(path: Path) -> dict[str, Any]:
@@ -16,7 +18,8 @@ def of(path: Path) -> dict[str, Any]:
 
     architecture, name, quantization (the tensor type that holds most of the weights), parameters, context_length,
     layers, kv_heads and head_size (of the layers that have a KV cache; a list where they differ), sliding_window,
-    kv_bytes_per_token (at 16 bits), tokenizer, chat_template_sha256. None where the file does not say.
+    kv_bytes_per_token (at 16 bits, within every window), kv_layers (those with a KV cache, as `cache` reads them),
+    tokenizer, chat_template_sha256. None where the file does not say.
     """
     if path.is_dir():
         return _of_config(path)
@@ -97,4 +100,19 @@ def _cache_facts(cache: Cache) -> dict[str, Any]:
         "head_size": sizes[0] if len(sizes) == 1 else sizes,
         "sliding_window": windows[0] if windows else None,
         "kv_bytes_per_token": cache.bytes(1),
+        "kv_layers": [{"count": count, **asdict(layer)} for layer, count in Counter(cache.layers).items()],
     }
+
+
+def cache(facts: Mapping[str, Any]) -> Cache | None:
+    """The KV cache that `of` found, for arithmetic; None where it is not known.
+
+    Manifests of before `kv_layers` tell of it without windows alone: its bytes a token, here as if all were keys.
+    """
+    if "kv_layers" in facts:
+        groups = [dict(group) for group in facts["kv_layers"]]
+        return Cache(tuple(Layer(**group) for group in groups for _ in range(group.pop("count"))), facts["layers"])
+    each = facts.get("kv_bytes_per_token")
+    if each is None or facts.get("sliding_window"):
+        return None
+    return Cache((Layer(kv_heads=1, key_size=each // 2, value_size=0),), all_layers=1)

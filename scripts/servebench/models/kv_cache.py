@@ -56,7 +56,12 @@ class Cache:
     all_layers: int
     notes: tuple[str, ...] = ()
 
-    def exact(self, tokens: int, key_type: str = "f16", value_type: str = "f16") -> Fraction:
+    @property
+    def windowed(self) -> bool:
+        """Whether some layer keeps no more than a window of each stream."""
+        return any(layer.window for layer in self.layers)
+
+    def exact(self, tokens: int | Fraction, key_type: str = "f16", value_type: str = "f16") -> Fraction:
         """Bytes of one stream of `tokens`, before rounding."""
         key, value = _element_bytes(key_type), _element_bytes(value_type)
         return sum(

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
+from servebench.models.kv_cache import Cache
 from servebench.plan import Plan
 from servebench.schema import TableError
 from servebench.store import Discarded, Record
@@ -76,9 +77,9 @@ def make(
     records: Sequence[Record],
     thrown_out: Iterable[Discarded],
     plan: Plan,
-    kv_bytes_per_token: Mapping[str, float] | None = None,
+    caches: Mapping[str, Cache] | None = None,
 ) -> dict[str, pa.Table]:
-    """Every table that follows from the records alone, by name. `kv_bytes_per_token` is by key of the model."""
+    """Every table that follows from the records alone, by name. `caches` (KV) is by key of the model."""
     measured = measurements(records, plan.line)
     ranges, launches = settings(measured, plan.rounds), sessions(records)
     control = {run: entry.get("control") for run, entry in plan.runs.items()}
@@ -97,7 +98,7 @@ def make(
         "slow_prefills": slow_prefills(told, prefill_bands(records, control)),
         "ttft": ttft(records),
         "timeline": timeline(records),
-        "memory": memory(launches, measured, kv_bytes_per_token or {}),
+        "memory": memory(launches, measured, caches or {}),
         "calibration": calibration(records),
         "discarded": discarded(thrown_out),
     }

@@ -9,12 +9,15 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
 from itertools import permutations
 from typing import Any
 
 import pyarrow as pa
 
+from servebench.engines import ADAPTERS
 from servebench.expected import as_text, compare
+from servebench.models.kv_cache import Cache
 from servebench.plan import Plan, Setting
 from servebench.tables.files import table
 from servebench.tables.measured import micro_batch
@@ -234,20 +237,20 @@ def expected(sessions: pa.Table, plan: Plan) -> pa.Table:
     return table("expected", rows)
 
 
-def memory(sessions: pa.Table, measurements: pa.Table, kv_bytes_per_token: Mapping[str, float]) -> pa.Table:
+def memory(sessions: pa.Table, measurements: pa.Table, caches: Mapping[str, Cache]) -> pa.Table:
     """Memory measured against weights and predicted KV cache, one row per setting that has a session.
 
-    `kv_bytes_per_token` is by key of the model; a model that is not in it has no prediction.
+    `caches` is by key of the model; a model that is not in it has no prediction.
     """
     lengths = _request_tokens(measurements)
     rows = []
     for group in _groups(sessions, ("run", "setting")):
         first = group[0]
         measured = _range(row["memory_gib"] for row in group)[1]
-        size, each = first["model_size_bytes"], kv_bytes_per_token.get(first["model"])
+        size = first["model_size_bytes"]
         tokens, request_tokens = _kv_cache_tokens(group), lengths.get((first["run"], first["setting"]))
         weights = None if size is None else size / 2**30
-        cache = None if each is None or tokens is None else each * tokens / 2**30
+        cache = _kv_cache_gib(caches.get(first["model"]), tokens, first)
         known = measured is not None and weights is not None and cache is not None
         rows.append(
             {name: first[name] for name in _SETTING}
@@ -263,6 +266,15 @@ def memory(sessions: pa.Table, measurements: pa.Table, kv_bytes_per_token: Mappi
             }
         )
     return table("memory", rows)
+
+
+def _kv_cache_gib(cache: Cache | None, tokens: int | None, launch: Row) -> float | None:
+    """Of all slots, each with its part of the tokens, at 16 bits. None where it is not known, as of a pool of tokens
+    with sliding windows: how an engine counts its tokens then changes with its version."""
+    if cache is None or tokens is None or (cache.windowed and ADAPTERS[launch["engine_kind"]].fills_device):
+        return None
+    slots = launch["slots"]
+    return float(slots * cache.exact(Fraction(tokens, slots))) / 2**30
 
 
 def requests_fit(kv_cache_tokens: int | None, request_tokens: float | None) -> int | None:
