@@ -197,6 +197,7 @@ def test_the_band_is_where_it_was_published() -> None:
     assert tables.measured.band(512, 67) == (580, 599)
     assert tables.measured.micro_batch(["llama-server", "-b", "2048", "-ub", "2048"]) == 2048
     assert tables.measured.micro_batch(["llama-server", "-np", "16"]) == 512
+    assert tables.measured.micro_batch(["llama-server", "-ub", "512", "--ubatch-size=1024"]) == 1024
     records = list(synthetic.records_of(CELLS[:1] + MAIN[-16:-14], synthetic.plan_of(CELLS)))
     assert tables.reference_bands(records, {}) == {"main": (580, 599)}
 

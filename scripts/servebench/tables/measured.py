@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from servebench.engines import arguments
 from servebench.figures import SCHEDULED_MODES, Line, measurement_figures
 from servebench.store import Discarded, Record
 from servebench.tables.files import table
@@ -211,10 +211,7 @@ def references(records: Sequence[Record], control: Mapping[str, str | None]) -> 
 
 def micro_batch(argv: Sequence[str]) -> int:
     """Prompt tokens llama-server takes in one computation: its `-ub`, or its default of 512."""
-    for flag, value in pairwise(argv):
-        if flag in ("-ub", "--ubatch-size"):
-            return int(value)
-    return DEFAULT_MICRO_BATCH
+    return int(arguments.value(argv, ("-ub", "--ubatch-size")) or DEFAULT_MICRO_BATCH)
 
 
 def band(micro_batch_tokens: int, shared_head_tokens: int) -> tuple[int, int]:
