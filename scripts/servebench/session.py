@@ -118,7 +118,7 @@ class _Measuring:
             )  # before `check` asks something itself
             telemetry = watcher.table(measured.meta["load_start_ns"], measured.meta["load_end_ns"])
             foreign = _foreign_samples(telemetry.to_pydict(), self.context.runtime.foreign_use)
-            measured.meta["foreign_use"] = {**msgspec.to_builtins(self.context.runtime.foreign_use), "seen": foreign}
+            measured.meta["foreign_use"] = msgspec.to_builtins(self.context.runtime.foreign_use)
             differences = server.check()
             facts = self._facts(server, watcher, age_s, telemetry.to_pydict(), measured) | {"served": served}
             if differences:

@@ -377,7 +377,7 @@ def test_foreign_use_in_two_samples_makes_a_measurement_invalid() -> None:
     assert row["invalid_reasons"] == ["foreign use of the device: 2 samples of 5 % or more"]
     seconds = {row["second"]: row["foreign_utilisation"] for row in tables.timeline([first]).to_pylist()}
     assert max(value for value in seconds.values() if value is not None) == pytest.approx(60.0)
-    first.meta["foreign_use"] = {"share": 0.25, "samples": 2, "action": "mark", "seen": 1}
+    first.meta["foreign_use"] = {"share": 0.25, "samples": 2, "action": "mark"}
     row = tables.measurements([first], Line()).to_pylist()[0]
     assert (row["foreign_samples"], row["valid"]) == (1, True)
 
