@@ -83,12 +83,6 @@ def line_confidence(passes: int, requests: int, share: float = 0.95) -> float | 
     return max(0.0, 1.0 - chance)
 
 
-def people(streams: float, reply_s: float, pause_s: float) -> float:
-    """How many people N never-pausing streams stand for, if a person pauses `pause_s` between replies that take
-    `reply_s`: N · (reply + pause) ÷ reply (each person keeps reply ÷ (reply + pause) of a stream busy)."""
-    return streams * (reply_s + pause_s) / reply_s
-
-
 def measurement_figures(
     requests: pa.Table,
     chunks: pa.Table,

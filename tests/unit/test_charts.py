@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import re
 import string
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -222,3 +223,12 @@ def test_one_user_is_no_users():
     told = {"setting": "np4", "output": "20–21", "speed": "70–74", "ttft": "0.5–0.6"}
     assert "np4 with 1 user: " in style.spoken("page.card.evidence", users=1, **told)["en"]
     assert "np4 with 11 users: " in style.spoken("page.card.evidence", users=11, **told)["en"]
+    lead = style.spoken("page.evaluated.lead", targets=1, questions=1, repeats=1, baseline="Q8_0")["en"]
+    assert lead.startswith("Each of 1 target was asked 1 question, 1 time; Q8_0")
+
+
+def test_whatever_is_counted_has_a_singular():
+    never_one = {"tokens", "points", "machines", "is", "was", "ms"}
+    for key, texts in leaves(style.labels()):
+        counted = set(re.findall(r"\{[a-z_]+\} ([a-z]+s)\b(?!/)", texts["en"])) - never_one
+        assert counted <= {f"{noun}s" for noun in style.COUNTED}, key

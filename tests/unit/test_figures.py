@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from exchanges import delta, event, exchange, usage
-from servebench.figures import Line, line_confidence, mean, measurement_figures, median, people, percentile
+from servebench.figures import Line, line_confidence, mean, measurement_figures, median, percentile
 from servebench.load.stream import to_tables
 
 S = 10**9
@@ -67,12 +67,6 @@ def test_confidence_with_misses():
     assert line_confidence(1, 2) == pytest.approx(0.0025)
     assert line_confidence(0, 1) == pytest.approx(0)
     assert line_confidence(0, 0) is None
-
-
-def test_people_behind_streams():
-    # Replies of 3 s and pauses of 27 s: one person keeps a tenth of a stream busy.
-    assert people(16, 3, 27) == 160
-    assert people(16, 3, 0) == 16
 
 
 def test_token_at_the_windows_edges():

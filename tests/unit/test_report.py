@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import re
 from typing import Any
@@ -127,6 +128,35 @@ def test_more_slots_are_only_told_apart_where_ranges_are() -> None:
         assert [id_ for id_, _ in sentence.rows] == ["row-main-llama-np16-4", "row-main-llama-np4-4"]
 
 
+@pytest.mark.parametrize(
+    ("rounds", "en", "ja", "covered"),
+    [
+        (1, "met the line in the only round.", "1 巡だけの測定で線を満たしました", "One round"),
+        (2, "met the line in both rounds.", "2 巡とも線を満たしました", "A range of 2 rounds"),
+        (3, "met the line in all 3 rounds.", "3 巡すべてで線を満たしました", "A range of 3 rounds"),
+    ],
+)
+def test_the_page_speaks_of_as_many_rounds_as_there_are(rounds: int, en: str, ja: str, covered: str) -> None:
+    rows = [CELL | {"setting": setting, "users": 4} for setting in ("llama-np4", "llama-np16")]
+    plan = msgspec.structs.replace(synthetic.plan_of(rows), rounds=rounds)
+    records = list(synthetic.records_of(rows, plan))
+    third = [dataclasses.replace(r, identity=r.identity | {"round": 3}) for r in records if r.identity["round"] == 1]
+    there = [record for record in [*records, *third] if record.identity["round"] <= rounds]
+    content_of = tables.make(there, [], plan)
+    page = report.page(content_of | {"cost": tables.cost(content_of["settings"], 1.0)}, plan)
+    said = re.sub(r"2 巡(?=以上|の測定が必要)|two rounds(?= or more| of each)", "", page)
+    assert en in said and ja in said and covered in said
+    named = {"one": r"only round|1 巡だけ", "two": r"both rounds|two rounds|2 巡", "more": r"3 rounds|3 巡"}
+    for form, words_ in named.items():
+        assert (re.search(words_, said) is not None) == (form == {1: "one", 2: "two", 3: "more"}[rounds]), form
+
+
+def test_what_a_range_of_rounds_covers() -> None:
+    plan = made({"setting": "llama-np16", "users": 4})[1]
+    shares = [answer.covered(msgspec.structs.replace(plan, rounds=n)).values.get("share") for n in (1, 2, 3, 4, 9)]
+    assert shares == [None, "50", "75", "87.5", "99.6"]
+
+
 def test_how_many_people_is_never_more_than_was_measured() -> None:
     slow = {"ttft_p50_s_max": 3.0, "ttft_p95_s_max": 3.2}
     cells = [{"setting": "llama-np16", "users": 4}, {"setting": "llama-np16", "users": 8} | slow]
@@ -135,6 +165,24 @@ def test_how_many_people_is_never_more_than_was_measured() -> None:
     assert people[0].values["users"] == 4
     assert said(asked(*made(cells[0]))["people"]) == ["people", "people_more", "no_pause"]
     assert said(asked(*made(cells[1]))["people"]) == ["people_none", "no_pause"]
+
+
+def test_with_think_time_the_page_says_how_many_people_a_stream_stands_for() -> None:
+    content_of, plan = made({"setting": "llama-np16", "users": 16})
+    settings = {
+        name: msgspec.structs.replace(setting, workload=setting.workload | {"think": "exp:27"})
+        for name, setting in plan.settings.items()
+    }
+    plan = msgspec.structs.replace(plan, settings=settings)
+    (row,) = content_of["settings"].to_pylist()
+    for low, high in ((1.6, 2.0), (None, None)):
+        rows = [row | {"in_flight_mean_min": low, "in_flight_mean_max": high}]
+        content_of["settings"] = tables.table("settings", rows)
+        people = asked(content_of, plan)["people"]
+        assert said(people) == ["people", "people_more", *(["pause"] if low else [])]
+        if low:  # replies of 3 s and pauses of 27 s: one person keeps a tenth of a stream busy
+            assert "16 users kept 1.60–2.00 requests in flight on average" in report.sentence(people[2])
+            assert "stands for 8.00–10.0 such people" in report.sentence(people[2])
 
 
 def test_what_was_not_measured_is_no_answer() -> None:
@@ -224,7 +272,7 @@ def test_cost_is_told_with_paid_idle_time_or_as_not_known() -> None:
     cost, start, idle = map(report.sentence, asked(content_of, priced)["cost"])
     assert "a million output tokens cost from 9.62 USD (llama-np16 · 1) to 10.0 USD (llama-np16 · 1)" in cost
     assert "took 4.50 s over 1 setting; it costs 0.0045 USD" in start  # 3.6 USD an hour, 4.5 s
-    assert "The 10 minutes" in idle and "cost 0.60 USD each time" in idle
+    assert "given back after 10 minutes without a request, as configured, which costs 0.60 USD each time" in idle
     content_of["paid_idle"] = tables.paid_idle(content_of["sessions"], 3.6, None)
     assert said(asked(content_of, priced)["cost"])[2] == "cost_idle_unknown"
     empty = content_of["sessions"].to_pylist()
@@ -299,7 +347,7 @@ def test_targets_stand_with_file_engine_and_what_to_know_of_them() -> None:
     text = page[page.index('id="h-evaluated"') : page.index('id="h-questions">')]
     assert "Each of 3 targets was asked 28 questions, 2 times; Q8_0 is the baseline." in text
     assert "50 of 56" in text and "sha256:abababababab…" in text
-    assert "others than the baseline&#39;s" in text
+    assert "different from the baseline&#39;s" in text
     assert "同じ問いのトークン列が基準と違う" in text and "回答なし: 6 of 56" in text
     assert "out of &lt;memory&gt;" in text
     assert text.count("Made from the Q4_1 file, so it can be no better than Q4_1.") == 2
@@ -378,10 +426,10 @@ def test_facts_that_are_not_as_published_stand_beside_the_published() -> None:
         ("build", "3b4d6ab3f", None),
     ]
     page = report.page(content_of, plan)
-    assert "2 of 6 facts are as published" in page
+    assert "As published: 2 of 6 facts" in page
     assert page.count("the server does not tell") == 1
     content_of["expected"] = tables.table("expected", [])
-    assert "facts are as published" not in report.page(content_of, plan)
+    assert "As published: " not in report.page(content_of, plan)
 
 
 def test_the_table_of_the_line_tells_four_states_apart() -> None:
@@ -409,7 +457,7 @@ def test_every_mark_that_can_be_made_is_translated() -> None:
     kinds |= of_targets
     for kind in kinds:
         assert words(f"marks.{kind}")
-    assert "2 巡で 2 割以上違う: 1 人あたり 2" in report.mark("unstable pair: user_tok_s 2")
+    assert "巡によって 2 割以上違う: 1 人あたりの速さ（トークン/秒） 2" in report.mark("unstable pair: user_tok_s 2")
     assert report.mark("never heard of: <x>") == "never heard of: &lt;x&gt;"
 
 

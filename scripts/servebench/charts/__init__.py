@@ -77,7 +77,7 @@ def draw(style: Mapping[str, Any], results: Path) -> list[Path]:
     from servebench.tables import read_all
 
     plan = planning.from_json((results / "plan.json").read_bytes())
-    look, tables = Style.configured(style, plan.line), read_all(results / "tables")
+    look, tables = Style.configured(style, plan), read_all(results / "tables")
     return [
         path
         for name in NAMES

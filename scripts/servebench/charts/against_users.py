@@ -110,7 +110,7 @@ def _panel(frame: _Frame, data: pd.DataFrame, engine: str, key: str, limit: floa
     told: Any = limit and {
         "text": style.say(f"charts.{key}.limit", limit=limit),
         "middle": limit,
-        "colour": style.pick(LINE),
+        "colour": LINE[0],
     }
     x_scale = alt.Scale(
         type="log", base=2, domain=frame.x_domain([*names, told["text"]] if told else names), nice=False
@@ -133,7 +133,7 @@ def _panel(frame: _Frame, data: pd.DataFrame, engine: str, key: str, limit: floa
         alt.Tooltip(f"{name}:{kind}", title=style.say(f"charts.tooltip.{name}"))
         for name, kind in (("setting", "N"), ("users", "Q"), ("range", "N"), ("marks", "N"))
     ]
-    behind = base.transform_filter(alt.datum.engine != engine).mark_line(color=style.pick(FAINT), strokeWidth=1.2)
+    behind = base.transform_filter(alt.datum.engine != engine).mark_line(color=FAINT[0], strokeWidth=1.2)
     layers = [
         behind.encode(x, y, detail="setting:N"),
         mine.mark_line(color=colour, strokeWidth=1.8).encode(x, y, strokeDash=dash),
@@ -144,14 +144,14 @@ def _panel(frame: _Frame, data: pd.DataFrame, engine: str, key: str, limit: floa
             x,
             y,
             shape=shape,
-            fill=alt.condition("datum.trusted", alt.value(colour), alt.value(style.pick(PAPER))),
+            fill=alt.condition("datum.trusted", alt.value(colour), alt.value(PAPER[0])),
             tooltip=tooltip,
         ),
         *_labels(frame, last, x_scale, y_scale, colour, told),
     ]
     if limit is not None:
         ends = {"limit": limit, "users": x_scale["domain"][0], "column": max(point["users"] for point in last)}
-        rule = alt.Chart(inline([ends])).mark_rule(strokeDash=[6, 4], strokeWidth=1.3, color=style.pick(LINE))
+        rule = alt.Chart(inline([ends])).mark_rule(strokeDash=[6, 4], strokeWidth=1.3, color=LINE[0])
         where = alt.X("users:Q", scale=x_scale), alt.X2("column:Q"), alt.Y("limit:Q", scale=y_scale)
         layers.insert(0, rule.encode(*where))
     header = alt.TitleParams(engine, color=colour, fontSize=13, anchor="start", offset=6, fontWeight="normal")

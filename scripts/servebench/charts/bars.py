@@ -28,10 +28,10 @@ def bar(name: str, row: Row, figure: str, group: str = "") -> Row:
     }
 
 
-def usual_users(rows: Iterable[Row], wanted: int | None) -> int | None:
-    """The number of users to compare at: `wanted`, else the one most rows have, of these the largest."""
+def usual_users(rows: Iterable[Row]) -> int | None:
+    """The number of users to compare at: the one most rows have, of these the largest."""
     levels = [row["users"] for row in rows]
-    return wanted or max(levels, key=lambda users: (levels.count(users), users), default=None)
+    return max(levels, key=lambda users: (levels.count(users), users), default=None)
 
 
 def at_users(tables: Mapping[str, pa.Table], run: str, figure: str, users: int | None) -> list[Row]:

@@ -34,7 +34,7 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
     y = alt.Y("error:Q", scale=y_scale, title=style.say("charts.client_error.y"))
     drawn = (
         alt.Chart(inline(rows))
-        .mark_line(color=style.pick(INK), point={"size": 50, "color": style.pick(INK)}, strokeWidth=1.5)
+        .mark_line(color=INK[0], point={"size": 50, "color": INK[0]}, strokeWidth=1.5)
         .encode(
             alt.X("users:Q", scale=x_scale, title=style.say("charts.client_error.x")).axis(values=users, grid=False),
             y.axis(format="~r", values=log_ticks(*domain)),

@@ -53,7 +53,7 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
     opacity = alt.Opacity(
         "part:O",
         sort=list(names.values()),
-        legend=alt.Legend(title=None, orient="bottom", symbolFillColor=style.pick(MUTED)),
+        legend=alt.Legend(title=None, orient="bottom", symbolFillColor=MUTED[0]),
     ).scale(type="ordinal", domain=list(names.values()), range=[OPACITY[part] for part in parts])
     measured = alt.X("measured:Q", scale=scale)
     drawn = alt.layer(
@@ -65,7 +65,7 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
             x2="end:Q",
             tooltip=["name:N", "part:N", "size:N"],
         ),
-        ends.mark_tick(color=style.pick(INK), thickness=2, height=20).encode(measured, y),
+        ends.mark_tick(color=INK[0], thickness=2, height=20).encode(measured, y),
         ends.mark_text(align="left", dx=7).encode(measured, y, text="label:N"),
     )
     return style.finished(drawn.properties(width=style.width, height={"step": 28}), "memory")

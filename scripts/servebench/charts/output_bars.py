@@ -11,9 +11,9 @@ from servebench.charts.bars import at_users, bar, range_bars, usual_users
 from servebench.charts.style import Row, Style, rows_of
 
 
-def points(tables: Mapping[str, pa.Table], run: str, users: int | None = None) -> list[Row]:
+def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
     """From `settings`, at the number of users that most settings were measured at."""
-    users = usual_users(rows_of(tables, "settings", run), users)
+    users = usual_users(rows_of(tables, "settings", run))
     rows = at_users(tables, run, "output_tok_s", users)
     rows.sort(key=lambda row: -(row["output_tok_s_min"] + row["output_tok_s_max"]))
     return [bar(row["setting"], row, "output_tok_s") | {"users": row["users"]} for row in rows]
@@ -21,5 +21,5 @@ def points(tables: Mapping[str, pa.Table], run: str, users: int | None = None) -
 
 def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
     """One bar per setting."""
-    bars = points(tables, run, style.users)
-    return range_bars(bars, style, "output_bars", users=bars[0]["users"] if bars else style.users)
+    bars = points(tables, run)
+    return range_bars(bars, style, "output_bars", users=bars[0]["users"] if bars else "–")

@@ -11,12 +11,12 @@ from servebench.charts.bars import at_users, bar, range_bars, usual_users
 from servebench.charts.style import Row, Style, rows_of
 
 
-def points(tables: Mapping[str, pa.Table], run: str, users: int | None = None) -> list[Row]:
+def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
     """From `settings`, at the number of users at which most settings can be compared (by `ratios`)."""
     pairs = [
         row for row in rows_of(tables, "ratios", run) if row["kind"] == "slots" and row["figure"] == "output_tok_s"
     ]
-    users = usual_users(pairs, users)
+    users = usual_users(pairs)
     compared = {row[side] for row in pairs if row["users"] == users for side in ("setting", "baseline")}
     rows = [row for row in at_users(tables, run, "output_tok_s", users) if row["setting"] in compared]
     rows.sort(key=lambda row: (row["engine_kind"], row["slots"], row["rank"]))
@@ -28,5 +28,5 @@ def points(tables: Mapping[str, pa.Table], run: str, users: int | None = None) -
 
 def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
     """A group per engine."""
-    bars = points(tables, run, style.users)
-    return range_bars(bars, style, "slots", users=bars[0]["users"] if bars else style.users)
+    bars = points(tables, run)
+    return range_bars(bars, style, "slots", users=bars[0]["users"] if bars else "–")

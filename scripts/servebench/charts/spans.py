@@ -70,23 +70,23 @@ class _Frame:
         colour = alt.Color("colour:N", scale=None)
         shape: Any = alt.value("circle")
         if self.shapes:
-            legend = alt.Legend(title=None, orient="bottom", symbolFillColor=style.pick(MUTED))
+            legend = alt.Legend(title=None, orient="bottom", symbolFillColor=MUTED[0])
             shape = alt.Shape("kind:N", legend=legend).scale(
                 domain=list(self.shapes), range=["circle", "diamond", "square"][: len(self.shapes)]
             )
         layers = [
             base.mark_rule(strokeWidth=4, opacity=0.55).encode(x, y, colour, x2="high:Q"),
-            base.mark_point(size=64, filled=True, opacity=1, stroke=style.pick(PAPER), strokeWidth=1).encode(
+            base.mark_point(size=64, filled=True, opacity=1, stroke=PAPER[0], strokeWidth=1).encode(
                 self.x("middle"), y, colour, shape=shape, tooltip=["name:N", "text:N"]
             ),
             base.mark_text(align="left", dx=9).encode(self.x("text_at"), y, text="text:N"),
         ]
         fixed = inline([{"neutral": self.neutral, "from": (self.shade or [None])[0], "to": (self.shade or [None])[-1]}])
         if self.neutral is not None:
-            rule = alt.Chart(fixed).mark_rule(strokeDash=[4, 3], color=style.pick(INK), strokeWidth=1)
+            rule = alt.Chart(fixed).mark_rule(strokeDash=[4, 3], color=INK[0], strokeWidth=1)
             layers.insert(0, rule.encode(self.x("neutral")))
         if self.shade is not None:
-            rect = alt.Chart(fixed).mark_rect(color=style.pick(FAINT), opacity=0.5)
+            rect = alt.Chart(fixed).mark_rect(color=FAINT[0], opacity=0.5)
             layers.insert(0, rect.encode(self.x("from"), x2="to:Q"))
         return alt.layer(*layers).properties(width=style.width, height={"step": ROW_PX})
 
@@ -95,7 +95,7 @@ class _Frame:
 
 
 def _colour(row: Row, style: Style) -> str:
-    return style.colour(row["engine"]) if row.get("engine") else style.pick(INK)
+    return style.colour(row["engine"]) if row.get("engine") else INK[0]
 
 
 def _domain(

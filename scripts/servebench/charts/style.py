@@ -17,13 +17,14 @@ import pyarrow as pa
 import yaml
 
 from servebench.faults import Fault
-from servebench.figures import Line
+from servebench.plan import Plan
 
 Row = dict[str, Any]
 LANGUAGES = ("en", "ja")
 FONT = "Noto Sans JP"
 FONTS = f"{FONT}, Hiragino Sans, Yu Gothic, Meiryo, Helvetica, Arial, sans-serif"
-# (light, dark). Apart for colour-blind readers; what grey cannot tell apart, labels, dashes and shapes do.
+# (light, dark): charts are drawn light, and the page swaps them. Apart for colour-blind readers; what grey cannot tell
+# apart, labels, dashes and shapes do.
 ENGINES: Mapping[str, tuple[str, str]] = {
     "llama-server": ("#1763b6", "#6cb2ff"),
     "ollama": ("#cf6208", "#ffa552"),
@@ -48,7 +49,11 @@ PAPER = ("#fffffe", "#14181d")
 LINE = ("#b3202c", "#ff8a8f")
 
 
-_ONE = re.compile(r"(?<![\d.,–-])1 (user|request|round|setting|row|combination)s\b")
+COUNTED = (
+    *("user", "request", "round", "setting", "row", "combination", "measurement", "comparison", "pair", "condition"),
+    *("prompt", "question", "target", "time", "fact", "minute"),
+)
+_ONE = re.compile(rf"(?<![\d.,–-])1 ({'|'.join(COUNTED)})s\b")
 
 
 class FontMissing(Fault):
@@ -73,38 +78,45 @@ def words(key: str) -> Mapping[str, str]:
 
 
 def spoken(key: str, **values: Any) -> dict[str, str]:
-    """The words at `key` in each language with `{names}` filled in; English says "1 user"."""
-    return {language: _ONE.sub(r"1 \1", text.format(**values)) for language, text in words(key).items()}
+    """The words at `key` in each language with `{names}` filled in; English says "1 user".
+
+    `rounds`, where given, is how many the experiment has: the words then speak of so many.
+    """
+    said = {}
+    for language, text in words(key).items():
+        rounds = _of_rounds(values["rounds"], language) if "rounds" in values else {}
+        said[language] = _ONE.sub(r"1 \1", text.format(**rounds, **values))
+    return said
+
+
+def _of_rounds(rounds: int, language: str) -> dict[str, str]:
+    form = {1: "one", 2: "two"}.get(rounds, "more")
+    return {name: forms[form][language].format(rounds=rounds) for name, forms in labels()["rounds"].items()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Style:
-    """How to draw: language, light or dark, size of the plot in pixels, the number of users that bars are for."""
+    """How to draw: language, size of the plot in pixels, the experiment's rounds and line."""
 
     language: str = "en"
-    dark: bool = False
     width: int = 640
     height: int = 340
-    users: int | None = None  # None: the most at which most settings of the run were measured
+    rounds: int = 2
     line: Mapping[str, float] = field(default_factory=lambda: {"ttft_p95_s": 2.0, "user_tok_s": 10.0})
 
     @classmethod
-    def configured(cls, charts: Mapping[str, Any], line: Line, **changes: Any) -> Style:
-        """From the configuration's `charts` section and the experiment's line."""
-        limits = {"ttft_p95_s": line.ttft_p95_s, "user_tok_s": line.user_tok_s}
-        return cls(**{**charts, "line": limits, **changes})
+    def configured(cls, charts: Mapping[str, Any], plan: Plan) -> Style:
+        """From the configuration's `charts` section, and the experiment's rounds and line."""
+        limits = {"ttft_p95_s": plan.line.ttft_p95_s, "user_tok_s": plan.line.user_tok_s}
+        return cls(**charts, rounds=plan.rounds, line=limits)
 
     def say(self, key: str, **values: Any) -> str:
         """The words at `key` in this style's language, with `{names}` filled in."""
-        return spoken(key, **values)[self.language]
-
-    def pick(self, pair: tuple[str, str]) -> str:
-        """Of (light, dark), the one that applies."""
-        return pair[self.dark]
+        return spoken(key, rounds=self.rounds, **values)[self.language]
 
     def colour(self, engine_kind: str) -> str:
         """The colour of an engine, the same in every chart."""
-        return self.pick(ENGINES.get(engine_kind, ENGINES["url"]))
+        return ENGINES.get(engine_kind, ENGINES["url"])[0]
 
     def sized(self, width: int, height: int) -> Style:
         return replace(self, width=width, height=height)
@@ -129,10 +141,10 @@ class Style:
 
     def look(self, chart: Any) -> alt.TopLevelMixin:
         """The common look; for the outermost chart only."""
-        ink, muted, faint = self.pick(INK), self.pick(MUTED), self.pick(FAINT)
+        ink, muted, faint = INK[0], MUTED[0], FAINT[0]
         text = {"labelColor": muted, "titleColor": ink, "labelFontSize": 11.5, "titleFontSize": 12}
         look: alt.TopLevelMixin = (
-            chart.configure(font=FONTS, background=self.pick(PAPER), padding=14)
+            chart.configure(font=FONTS, background=PAPER[0], padding=14)
             .configure_axis(
                 **text, gridColor=faint, domainColor=muted, tickColor=muted, titleFontWeight="normal", titlePadding=8
             )
@@ -157,7 +169,7 @@ class Style:
     def nothing(self, key: str, **values: Any) -> Any:
         """A chart that says there is nothing to draw."""
         note = alt.Chart(inline([{"text": "\n".join(lines(self.say("charts.nothing"), 46))}]))
-        said = note.mark_text(fontSize=14, lineHeight=20, lineBreak="\n", color=self.pick(MUTED)).encode(text="text:N")
+        said = note.mark_text(fontSize=14, lineHeight=20, lineBreak="\n", color=MUTED[0]).encode(text="text:N")
         return self.finished(said.properties(width=self.width, height=120), key, **values)
 
 
@@ -216,11 +228,6 @@ def _pieces(text: str) -> list[str]:
             if c == " ":
                 pieces, word = [*pieces, word], ""
     return [*pieces, word] if word else pieces
-
-
-def shape(quantization: str | None) -> str:
-    """The shape of a quantization: by its bits, the same in every chart."""
-    return SHAPES[bits(quantization)]
 
 
 def bits(quantization: str | None) -> str:

@@ -47,7 +47,7 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
 def _plot(rows: list[Row], name: str, window_s: float | None, style: Style, last: bool) -> Any:
     seconds = [row["second"] for row in rows]
     scale = alt.Scale(domain=[min(seconds), max(seconds) + 1], nice=False)
-    colour = style.pick(LINE) if name == "foreign_utilisation" else style.colour(rows[0]["engine"])
+    colour = LINE[0] if name == "foreign_utilisation" else style.colour(rows[0]["engine"])
     x = alt.X("second:Q", scale=scale, title=style.say("charts.timeline.x") if last else None)
     x = x.axis(grid=False, labels=last, tickCount=10)
     ceiling = max(row[name] or 0 for row in rows) * 1.08
@@ -57,6 +57,6 @@ def _plot(rows: list[Row], name: str, window_s: float | None, style: Style, last
     layers = [base.mark_area(interpolate="step-after", opacity=0.18, color=colour, line=False).encode(x, y)]
     layers.append(base.mark_line(interpolate="step-after", strokeWidth=1.6, color=colour).encode(x, y))
     if window_s:
-        shade = alt.Chart(inline([{"from": 0, "to": window_s}])).mark_rect(color=style.pick(FAINT), opacity=0.35)
+        shade = alt.Chart(inline([{"from": 0, "to": window_s}])).mark_rect(color=FAINT[0], opacity=0.35)
         layers.insert(0, shade.encode(alt.X("from:Q", scale=scale), x2="to:Q"))
     return alt.layer(*layers).properties(width=style.width, height=110)

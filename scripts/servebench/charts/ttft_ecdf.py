@@ -45,7 +45,7 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
     ticks = [step * 10.0**n for n in range(-4, 4) for step in marks]
     limit = style.line["ttft_p95_s"]
     shades = [0.3 + 0.7 * n / max(1, len(levels) - 1) for n in range(len(levels))]
-    below = alt.Legend(orient="bottom", direction="horizontal", symbolStrokeColor=style.pick(MUTED))
+    below = alt.Legend(orient="bottom", direction="horizontal", symbolStrokeColor=MUTED[0])
     panels = []
     for n, name in enumerate(names):
         engine = next(row["engine"] for row in rows if row["setting"] == name)
@@ -63,7 +63,7 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
             strokeDash=alt.StrokeDash("round:N", title=style.say("charts.ttft_ecdf.round"), legend=below),
             tooltip=["users:Q", "round:N", alt.Tooltip("s:Q", format=".3~f"), alt.Tooltip("share:Q", format=".0%")],
         )
-        rule = alt.Chart(inline([{"limit": limit}])).mark_rule(strokeDash=[6, 4], color=style.pick(LINE))
+        rule = alt.Chart(inline([{"limit": limit}])).mark_rule(strokeDash=[6, 4], color=LINE[0])
         where = rule.encode(alt.X("limit:Q", scale=scale))
         header = alt.TitleParams(name, color=style.colour(engine), fontSize=13, anchor="start", fontWeight="normal")
         layers = [where, curve] if min(ends) / 1.2 <= limit <= max(ends) * 1.2 else [curve]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -68,7 +69,8 @@ def page(tables: Mapping[str, pa.Table], plan: Plan, style: Mapping[str, Any] | 
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
-    environment.globals.update(t=both, attribute=attribute, own=own_text, mark=mark, sentence=sentence, digits=digits)
+    environment.globals.update(own=own_text, mark=mark, sentence=sentence, digits=digits)
+    environment.globals.update(t=partial(both, rounds=plan.rounds), attribute=partial(attribute, rounds=plan.rounds))
     shown = {name for figure in figures for name in [figure["name"]]}
     runs = list(plan.runs)
     return environment.get_template("page.html").render(
@@ -76,6 +78,7 @@ def page(tables: Mapping[str, pa.Table], plan: Plan, style: Mapping[str, Any] | 
         title=plan.title if isinstance(plan.title, dict) else dict.fromkeys(LANGUAGES, plan.title),
         runs=[_run(tables, plan, run, [f for f in figures if f["run"] == run]) for run in runs],
         questions=questions.questions(tables, plan),
+        covered=answer.covered(plan),
         undrawn=[name for name in charts.NAMES if name not in shown],
         words=words,
         gaps=content.missing(tables, plan),
@@ -118,7 +121,7 @@ def drawn(
     tables: Mapping[str, pa.Table], plan: Plan, style: Mapping[str, Any]
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The charts there is data for, and what the script needs: specifications by language, data sets once, colours."""
-    looks = {language: Style.configured({**style, "language": language}, plan.line) for language in LANGUAGES}
+    looks = {language: Style.configured({**style, "language": language}, plan) for language in LANGUAGES}
     figures: list[dict[str, Any]] = []
     specifications: dict[str, dict[str, Any]] = {}
     datasets: dict[str, Any] = {}

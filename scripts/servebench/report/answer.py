@@ -46,7 +46,7 @@ def answer(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> list[Sentenc
     rows = [row for row in rows_of(tables, "settings", run) if row["rounds"]]
     if not rows:
         return [Sentence("answer.nothing")]
-    users = usual_users(rows, None)
+    users = usual_users(rows)
     fewest = min(row["users"] for row in rows)
     return [
         *_highest(rows, "output_tok_s", users, "answer.output"),
@@ -98,7 +98,7 @@ def _as_written(value: float) -> float:
 
 
 def _line(rows: Sequence[Row], plan: Plan) -> Iterator[Sentence]:
-    limits = {"ttft": f"{plan.line.ttft_p95_s:g}", "speed": f"{plan.line.user_tok_s:g}"}
+    limits = {"ttft": f"{plan.line.ttft_p95_s:g}", "speed": f"{plan.line.user_tok_s:g}", "rounds": plan.rounds}
     met = [row for row in rows if row["meets_line_both_rounds"]]
     judged = [row for row in rows if row["meets_line_both_rounds"] is not None]
     if not met:
@@ -125,6 +125,13 @@ def _has_gap(rows: Sequence[Row], setting: str) -> bool:
     own = sorted((row["users"], row["meets_line_both_rounds"]) for row in rows if row["setting"] == setting)
     most = max(users for users, met in own if met)
     return any(met is False for users, met in own if users < most)
+
+
+def covered(plan: Plan) -> Sentence:
+    """What the range of the rounds tells of the true median, which is in it with probability 1 − 2^(1 − rounds)."""
+    if plan.rounds == 1:
+        return Sentence("charts.one_round")
+    return Sentence("charts.covered", {"rounds": plan.rounds, "share": f"{100 - 200 / 2**plan.rounds:.3g}"})
 
 
 def _caveats(rows: Sequence[Row], plan: Plan) -> Iterator[Sentence]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -15,7 +16,7 @@ from servebench.charts.bars import usual_users
 from servebench.charts.style import Row, digits, rows_of, span
 from servebench.plan import Plan
 from servebench.report import content
-from servebench.report.answer import Sentence, met_at_most, separated, sources, span_of
+from servebench.report.answer import Sentence, covered, met_at_most, separated, sources, span_of
 
 Answer = Iterator[Sentence]
 MOST_LINKS = 6  # to rows, behind one sentence
@@ -63,15 +64,28 @@ def _people(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> Answer:
         return
     best = met_at_most(rows)
     if not best:
-        yield Sentence("question.people_none", {"users": min(row["users"] for row in rows)})
+        yield Sentence("question.people_none", {"users": min(row["users"] for row in rows), "rounds": plan.rounds})
     else:
         users, names = best[0]["users"], ", ".join(row["setting"] for row in best)
-        yield Sentence("question.people", {"users": users, "settings": names}, sources(best))
+        yield Sentence("question.people", {"users": users, "settings": names, "rounds": plan.rounds}, sources(best))
         if users == max(row["users"] for row in rows):
             yield Sentence("question.people_more", {"users": users})
-    own = [setting for setting in plan.settings.values() if setting.run == run]
-    if all(s.workload.get("mode") == "closed" and not s.workload.get("think") for s in own):
+    workload = next(setting.workload for setting in plan.settings.values() if setting.run == run)
+    if workload.get("think"):
+        yield from _pauses(best or [row for row in rows if row["users"] == min(r["users"] for r in rows)], workload)
+    elif workload.get("mode") == "closed":
         yield Sentence("question.no_pause")
+
+
+def _pauses(rows: Sequence[Row], workload: Mapping[str, Any]) -> Answer:
+    """How many people who pause one stream that never does stands for: users ÷ requests in flight, on average."""
+    known = [row for row in rows if row["in_flight_mean_min"]]
+    if known:
+        users = known[0]["users"]
+        streams = [row[f"in_flight_mean_{end}"] for row in known for end in ("min", "max")]
+        people = span(users / max(streams), users / min(streams))
+        values = {"think": workload["think"], "users": users, "people": people}
+        yield Sentence("question.pause", values | {"streams": span(min(streams), max(streams))}, sources(known))
 
 
 def _alone(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> Answer:
@@ -94,7 +108,7 @@ def _alone(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> Answer:
 def _changed(tables: Mapping[str, pa.Table], run: str, kind: str) -> Answer:
     """Output of settings that differ in one thing alone, at the number of users most of them have."""
     pairs = [row for row in rows_of(tables, "ratios", run) if row["kind"] == kind and row["figure"] == "output_tok_s"]
-    users = usual_users(pairs, None)
+    users = usual_users(pairs)
     rows = {row["setting"]: row for row in _good(tables, run) if row["users"] == users}
     for pair in pairs:
         one, base = rows.get(pair["setting"]), rows.get(pair["baseline"])
@@ -171,7 +185,7 @@ def _band(row: Row) -> str:
 
 
 def _energy(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> Answer:
-    """Energy of the device for each output token: the least and the most of the run."""
+    """Energy of the server's GPUs for each output token: the least and the most of the run."""
     rows = _good(tables, run)
     known = [row for row in rows if row["joules_per_token_min"] is not None]
     if known:
@@ -261,8 +275,7 @@ def _sure(tables: Mapping[str, pa.Table], plan: Plan) -> Answer:
         return
     full = sum(row["rounds"] >= plan.rounds for row in rows)
     yield Sentence("question.sure_rounds", {"rounds": plan.rounds, "full": full, "all": len(rows)})
-    if plan.rounds == 2:
-        yield Sentence("question.sure_half")
+    yield covered(plan)
     judged = [row for row in rows if row["unstable"] is not None]
     unstable = [row for row in judged if row["unstable"]]
     if judged:
