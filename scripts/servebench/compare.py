@@ -5,6 +5,8 @@ Two ranges are called separated only where both have two rounds or more and, as 
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,11 +24,13 @@ from servebench.plan import Plan
 from servebench.report.answer import overlap
 
 FIGURES = ("output_tok_s", "user_tok_s", "ttft_p95_s")
-# What of a measurement must be the same for a difference to be of what is compared.
-MEASURED = (
-    *("machine", "fingerprint", "engine_kind", "engine_version", "engine_build", "engine_pin"),
-    *("model_sha256", "quantization", "slots", "context", "protocol"),
-)
+# What must be the same for a difference to be of what is compared, beside what the plan says of the setting.
+MEASURED = ("machine", "fingerprint", "engine_version", "engine_build", "engine_pin", "model_sha256", "protocol")
+# What of the plan is no condition: what is compared, names in the configuration, and what MEASURED knows better.
+LEFT_OUT = {
+    *("name", "run", "users", "engine.key", "engine.environment", "engine.image", "engine.pin"),
+    *("model.key", "model.identity"),
+}
 SAID = {"separated": "separated", "not_separated": "not separated by these rounds", "one_round": "too few rounds"}
 
 
@@ -157,11 +161,23 @@ def _conditions(experiment: Experiment, run: str, setting: str) -> dict[str, str
     conditions = {what: "; ".join(sorted(values)) or "–" for what, values in seen.items()}
     planned = experiment.plan.settings.get(setting)
     if planned is not None:
-        conditions["arguments"] = " ".join(planned.args) or "–"
-        conditions |= {f"workload.{name}": str(value) for name, value in planned.workload.items()}
-        conditions["prompts sha256"] = planned.prompts_sha256 or "–"
-        conditions["trace sha256"] = planned.trace_sha256 or "–"
+        conditions |= _leaves(json.loads(planning.session_slice(experiment.plan, planned))["setting"])
     return conditions
+
+
+def _leaves(content: Mapping[str, Any], place: str = "") -> dict[str, str]:
+    """What stands in nested mappings, as text by dotted name, without what is LEFT_OUT; empty ones are nothing."""
+    found: dict[str, str] = {}
+    for key, value in content.items():
+        name = f"{place}{key}"
+        if name in LEFT_OUT:
+            continue
+        if isinstance(value, Mapping):
+            found |= _leaves(value, f"{name}.")
+        elif value != []:
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            found[name] = shlex.join(value) if name == "args" else text
+    return found
 
 
 def counts(comparison: Comparison, figure: str) -> dict[str, int]:
@@ -216,4 +232,4 @@ def notes(found: Comparison) -> Iterator[str]:
         named = ", ".join(difference.settings)
         yield f"differs: {difference.what}: A {difference.first}, B {difference.second} ({named})"
     if not found.differences:
-        yield "Machine, engine, model, arguments and workload are the same in both."
+        yield "Nothing that is recorded of machine, engine, model, setting and workload differs."

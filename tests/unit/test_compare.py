@@ -95,11 +95,52 @@ def test_mixed_conditions_are_called_out() -> None:
     assert "differs: fingerprint: A a-gpu, B b-gpu (llama-np4, llama-np16)" in list(compare.notes(found))
 
 
+@pytest.mark.parametrize(
+    ("changes", "what", "second"),
+    [
+        ({"env": {"OLLAMA_FLASH_ATTENTION": "1"}}, "env.OLLAMA_FLASH_ATTENTION", "1"),
+        ({"request": {"thinking": {"enabled": False}}}, "request.thinking.enabled", "false"),
+        ({"request": {"top_p": None}}, "request.top_p", "null"),
+        ({"cpus": {"server": 8, "load": 4}}, "cpus.load", "4"),
+        ({"processes": 4}, "processes", "4"),
+        ({"args": ("--chat-template", "a b")}, "args", "--chat-template 'a b'"),
+        ({"slots": 8}, "slots", "8"),
+        ({"context": 8192}, "context", "8192"),
+        ({"prompts_sha256": "1" * 64}, "prompts_sha256", "1" * 64),
+        ({"trace_sha256": "1" * 64}, "trace_sha256", "1" * 64),
+        ({"engine": {"runtime": "container"}}, "engine.runtime", "container"),
+        ({"engine": {"options": {"thinking": True}}}, "engine.options.thinking", "true"),
+        ({"engine": {"url": "http://far.invalid"}}, "engine.url", "http://far.invalid"),
+        ({"model": {"quantization": "Q8_0"}}, "model.quantization", "Q8_0"),
+    ],
+)
+def test_whatever_determines_a_measurement_is_a_condition(changes: dict[str, Any], what: str, second: str) -> None:
+    one = experiment({})
+    setting = one.plan.settings["llama-np4"]
+    for part in ("engine", "model"):
+        if part in changes:
+            changes = {part: msgspec.structs.replace(getattr(setting, part), **changes[part])}
+    changed = msgspec.structs.replace(setting, **changes)
+    plan = msgspec.structs.replace(one.plan, settings={"llama-np4": changed})
+    found = compare.compare(one, dataclasses.replace(one, plan=plan)).differences
+    assert (what, second) in [(difference.what, difference.second) for difference in found]
+
+
+def test_names_and_other_numbers_of_users_are_no_conditions() -> None:
+    one = experiment({})
+    setting = one.plan.settings["llama-np4"]
+    engine = msgspec.structs.replace(setting.engine, key="mine", environment="other", image="other")
+    model = msgspec.structs.replace(setting.model, key="mine", source="hf://elsewhere")
+    renamed = msgspec.structs.replace(setting, engine=engine, model=model, users=(4, 8), note="ours")
+    plan = msgspec.structs.replace(one.plan, settings={"llama-np4": renamed})
+    assert compare.compare(one, dataclasses.replace(one, plan=plan)).differences == []
+
+
 def test_the_page_says_it_in_both_languages_and_fetches_nothing() -> None:
     far = {"output_tok_s_min": 150.0, "output_tok_s_max": 156.0}
     found = compare.compare(experiment({}), experiment(far, name="another", fingerprint="<b>"))
     page = compared.page(found)
-    assert "separated in 1 of 1 pairs; B is higher in 1 of them, lower in 0." in page
+    assert "separated in 1 of 1 pair; B is higher in 1 of them, lower in 0." in page
     assert "1 組のうち 1 組で差があり" in page
     assert "not separated by these rounds" in page
     assert "&lt;b&gt;" in page and "<code><b></code>" not in page
@@ -116,7 +157,7 @@ def test_by_name_or_folder_and_a_clear_fault_otherwise(tmp_path: Path, monkeypat
     compare.command("mine", str(folder), tmp_path / "out" / "page.html")
     said = capsys.readouterr().out
     assert "not separated by these rounds" in said
-    assert "are the same in both" in said
+    assert "Nothing that is recorded of machine, engine, model, setting and workload differs." in said
     assert (tmp_path / "out" / "page.html").read_text().startswith("<!doctype html>")
     with pytest.raises(compare.NothingToCompare, match="nowhere: is neither"):
         compare.read("nowhere")
