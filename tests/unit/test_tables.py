@@ -288,12 +288,6 @@ def test_memory_is_split_only_where_all_of_it_is_known() -> None:
     assert [unknown[name] for name in ("kv_cache_gib", "rest_gib", "request_tokens", "requests_fit")] == [None] * 4
 
 
-def with_facts(record: Record, **facts: Any) -> Record:
-    return replace(record, session=record.session | {"facts": facts})
-
-
-def test_requests_that_fit_vllms_cache_are_the_published_156() -> None:
-    assert tables.requests_fit(122_160, 780) == 156
 def test_sliding_windows_bound_each_slot_and_a_pool_with_them_is_not_known() -> None:
     """As `servebench kv-cache` has it: 24 of 32 layers keep 1024 tokens of a slot, and a layer takes 4 KiB a token."""
     windows = Cache((Layer(8, 128, 128, window=1024),) * 24 + (Layer(8, 128, 128),) * 8, all_layers=32)
@@ -312,6 +306,12 @@ def test_sliding_windows_bound_each_slot_and_a_pool_with_them_is_not_known() -> 
     assert gib("vllm-bf16", kv_cache_tokens=122_160) is None
 
 
+def with_facts(record: Record, **facts: Any) -> Record:
+    return replace(record, session=record.session | {"facts": facts})
+
+
+def test_requests_that_fit_vllms_cache_are_the_published_156() -> None:
+    assert tables.requests_fit(122_160, 780) == 156
     cell = next(c for c in MAIN if c["setting"] == "vllm-bf16")
     records = [with_facts(r, kv_cache_tokens=122_160) for r in synthetic.records_of([cell], synthetic.plan_of([cell]))]
     measured = tables.measurements(records, Line())
