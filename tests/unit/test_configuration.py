@@ -8,6 +8,8 @@ import pytest
 import yaml
 
 from servebench import configuration, job, plan
+from servebench.tasks import TASKS
+from servebench.tasks.scores import MEASURES
 
 QUICKSTART = configuration.ROOT / "config" / "config.yaml"
 
@@ -381,6 +383,15 @@ def schema_keys(node, path=()):
         return
     for key, value in inner.items():
         yield from schema_keys(value, (*path, key))
+
+
+def test_tasks_and_measures_are_those_that_a_configuration_may_name():
+    schema = yaml.safe_load((configuration.ROOT / "config" / "schema.yaml").read_text(encoding="utf-8"))
+    named = schema["properties"]["evaluations"]["properties"]
+    assert named["tasks"]["propertyNames"]["enum"] == list(TASKS)
+    assert named["under_load"]["properties"]["task"]["enum"] == list(TASKS)
+    assert {measure.name: measure.task for measure in MEASURES if measure.headline} == configuration.MEASURED_BY
+    assert named["margins"]["propertyNames"]["enum"] == list(configuration.MEASURED_BY)
 
 
 def test_every_key_is_documented():

@@ -45,7 +45,7 @@ def command(
         if launch.environment is None:
             raise InfrastructureError(f"engines.{engine.key}.environment: {engine.environment} has not been made")
         return Command(argv=[launch.environment["python"], *in_venv, *argv], env=env)
-    assert engine.binary  # config: runtime binary names one (plan.py)
+    assert engine.binary  # config: runtime binary names one (configuration.py)
     found = shutil.which(str(Path(engine.binary).expanduser()))
     if found is None:
         raise InfrastructureError(

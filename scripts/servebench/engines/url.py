@@ -40,7 +40,7 @@ class Url(Adapter):
     @property
     def root(self) -> str:
         """The server's root, without /v1."""
-        assert self.setting.engine.url  # config: kind url has one (plan.py)
+        assert self.setting.engine.url  # config: kind url has one (configuration.py)
         return self.setting.engine.url.rstrip("/").removesuffix("/v1")
 
     def headers(self) -> dict[str, str]:
