@@ -243,6 +243,17 @@ def test_paid_idle_of_the_published_starts() -> None:
     assert [row[n] for n in ("usd_start_min", "usd_start_max", "usd_idle")] == [None, None, None]
 
 
+def test_a_server_at_a_url_has_no_start_though_it_answers() -> None:
+    records = list(synthetic.records_of(CELLS[:1], synthetic.plan_of(CELLS[:1])))
+    for record in records:
+        record.identity["engine_kind"] = "url"
+    sessions = tables.sessions(records)
+    assert None not in sessions["first_token_s"].to_pylist()
+    (row,) = tables.paid_idle(sessions, 3.6, 10).to_pylist()
+    assert [row[n] for n in ("first_token_s_min", "usd_start_min", "usd_start_max")] == [None, None, None]
+    assert row["usd_idle"] == pytest.approx(0.6)
+
+
 def test_energy_of_a_token_is_power_over_speed_and_unknown_with_any_sample_of_it() -> None:
     cell = next(c for c in MAIN if (c["setting"], c["users"]) == ("vllm-bf16", 16))
     records = list(synthetic.records_of([cell], synthetic.plan_of([cell])))

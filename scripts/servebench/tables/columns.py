@@ -26,7 +26,7 @@ ROWS: Mapping[str, str] = {
     "discarded": "a measurement that was thrown out",
     "memory": "a setting: device memory, measured and predicted",
     "cost": "(run, setting, users), where a price is configured",
-    "paid_idle": "a setting, where a price and the minutes until a machine is given back are configured",
+    "paid_idle": "a setting, where a price is configured: what is paid while nobody is served",
     "calibration": "a variant of the clock server and a number of users",
     "reproduction": "a cell of the published table, beside ours",
     "answers": "a reply: (target, task, repeat, question)",

@@ -320,10 +320,13 @@ def cost(settings_table: pa.Table, price_per_hour: float) -> pa.Table:
 
 
 def paid_idle(sessions: pa.Table, price_per_hour: float, idle_after_min: float | None) -> pa.Table:
-    """What a machine costs while it serves nobody: from launch to the first token, and until it is given back."""
+    """What a machine costs while it serves nobody: from launch to the first token, and until it is given back.
+
+    A server at a URL is not launched here: it has no start.
+    """
     rows = []
     for group in _groups(sessions, ("run", "setting")):
-        low, high = _range(row["first_token_s"] for row in group)
+        low, high = _range(row["first_token_s"] for row in group if row["engine_kind"] != "url")
         rows.append(
             {
                 "run": group[0]["run"],

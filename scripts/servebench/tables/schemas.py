@@ -78,8 +78,8 @@ reason text why it failed
 window_s real length of the window
 memory_gib real largest memory of the server's processes so far in its session
 memory_kind text nvml (GPU) or host
-power_w real of the devices, mean over the window; null when a sample of it is unknown
-joules_per_token real of the device, for each output token of the window
+power_w real of the server's GPUs together, mean over the window; null when a sample of it is unknown
+joules_per_token real of the server's GPUs, for each output token of the window
 foreign_samples int samples in which others used the device more than runtime.foreign_use allows
 meets_line bool within the line: both limits, no failure, enough target requests
 line_confidence real that the true TTFT p95 is within the line, from the number of passes
@@ -112,7 +112,7 @@ rounds int! rounds with a good measurement
         + _RANGES
         + """
 memory_gib_max real
-joules_per_token_min real of the device, for each output token
+joules_per_token_min real of the server's GPUs, for each output token
 joules_per_token_max real
 meets_line_both_rounds bool null when a round is missing, failed or discarded
 line_confidence_min real
@@ -301,7 +301,7 @@ usd_per_million_tokens_min real
 usd_per_million_tokens_max real
 tokens_per_s_per_usd_h_min real output tok/s for each USD an hour
 tokens_per_s_per_usd_h_max real
-joules_per_token_min real of the device, for each output token; null where its power is unknown
+joules_per_token_min real of the server's GPUs, for each output token; null where its power is unknown
 joules_per_token_max real
 """
     ),
@@ -310,7 +310,7 @@ joules_per_token_max real
 run text!
 setting text!
 price_per_hour real! USD
-first_token_s_min real from launch until the first token, over the launches
+first_token_s_min real from launch until the first token, over the launches; null at a URL, where nothing is launched
 first_token_s_max real
 usd_start_min real what that start costs before it serves anybody
 usd_start_max real
