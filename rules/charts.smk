@@ -35,6 +35,6 @@ rule charts:
     params:
         results=experiment_folder,
         style=literal(planning.canonical(PLAN.charts)),
-        source=source_digest("charts/*", "tables/*"),
+        source=source_digest("report"),
     shell:
         "exec python -m servebench charts --style {params.style:q} --results {params.results:q} --log {log:q}"

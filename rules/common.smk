@@ -37,19 +37,15 @@ wildcard_constraints:
     round="[1-9]",
 
 
-def source_digest(*patterns):
-    """Content hash of the modules a rule runs; immune to the times a git checkout sets."""
+def source_digest(*without):
+    """Content hash of the package but for folders a rule runs nothing of; immune to the times a git checkout sets."""
     whole = hashlib.sha256()
     package = BASE / "scripts" / "servebench"
-    for path in sorted(
-        {p for pattern in patterns for p in package.glob(pattern) if p.is_file()}
-    ):
-        whole.update(
-            path.relative_to(package).as_posix().encode()
-            + b"\0"
-            + path.read_bytes()
-            + b"\0"
-        )
+    for path in sorted(package.rglob("*")):
+        name = path.relative_to(package)
+        unused = name.parts[0] in without or "__pycache__" in name.parts
+        if path.is_file() and not unused:
+            whole.update(name.as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return whole.hexdigest()[:20]
 
 
@@ -107,6 +103,12 @@ def untracked_models(wildcards, resources):
 
 def lock_digest(wildcards):
     return configuration.engine_pin({"environment": wildcards.environment})
+
+
+def reference_digest(wildcards):
+    """Content hash of the published figures that found ones stand beside."""
+    file = BASE / "config" / "references" / f"{PLAN.reference}-concurrency.csv"
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:20] if PLAN.reference else ""
 
 
 def engine_manifest(setting):

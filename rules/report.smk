@@ -17,6 +17,6 @@ rule report:
     params:
         results=experiment_folder,
         style=literal(planning.canonical(PLAN.charts)),
-        source=source_digest("charts/*", "report/*", "tables/*", "requirements.py"),
+        source=source_digest(),
     shell:
         "exec python -m servebench report --style {params.style:q} --results {params.results:q} --log {log:q}"

@@ -33,16 +33,7 @@ rule tables:
         f"{RESULTS}/logs/tables.log",
     params:
         results=experiment_folder,
-        source=source_digest(
-            "tables/*",
-            "tabulate.py",
-            "publish*.py",
-            "expected.py",
-            "figures.py",
-            "store.py",
-            "load/records.py",
-            "statistics.py",
-            "tasks/*",
-        ),
+        reference=reference_digest,
+        source=source_digest("charts", "report"),
     shell:
         "exec python -m servebench tables --results {params.results:q} --log {log:q}"

@@ -154,6 +154,16 @@ def test_editing_a_chart_draws_charts(edited):
     assert set(edited.planned()) == {"charts", "report"}
 
 
+def test_editing_what_tables_are_made_with_makes_them_again(edited):
+    for name in ("schema.py", "evaluate.py"):
+        path = edited.source / "scripts/servebench" / name
+        text = path.read_text()
+        path.write_text(text + "\n# edited\n")
+        assert set(edited.planned()) == {"tables", "charts", "report"}
+        path.write_text(text)
+        assert edited.planned() == {}
+
+
 def test_another_protocol_measures_everything(edited):
     init = edited.source / "scripts/servebench/load/__init__.py"
     text = init.read_text()
