@@ -134,7 +134,7 @@ def edited(complete, tmp_path):
     """A copy of the checkout whose code may be edited, with the complete run beside it."""
     source = tmp_path / "source"
     ignore = shutil.ignore_patterns(".git", ".venv", "results", ".snakemake", "__pycache__", "tests", "docs")
-    shutil.copytree(ROOT, source, ignore=ignore)
+    shutil.copytree(ROOT, source, ignore=ignore, symlinks=True)
     folder = tmp_path / "copy"
     subprocess.run(["cp", "-a", str(complete), str(folder)], check=True)
     return Workspace(folder, source)
