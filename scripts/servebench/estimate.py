@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from servebench import ROOT
+from servebench import ROOT, job, store
+from servebench import plan as planning
 from servebench.engines import ADAPTERS
 from servebench.load.arrivals import read_trace
 from servebench.plan import Evaluations, Model, Plan, Session, Setting
@@ -85,14 +86,18 @@ def users_path(results: Path, setting: Setting, round_: int, users: int) -> Path
 
 
 def missing(plan: Plan, results: Path) -> list[tuple[Session, list[int]]]:
-    """Every session with the numbers of users that are not measured yet."""
+    """Every session with the numbers of users that are not measured yet as the plan has them: what was measured of a
+    setting before it was changed is something else."""
     return [
-        (
-            session,
-            [u for u in session.setting.users if not users_path(results, session.setting, session.round, u).exists()],
-        )
+        (session, [users for users in session.setting.users if not stored_path(plan, results, session, users).exists()])
         for session in plan.sessions()
     ]
+
+
+def stored_path(plan: Plan, results: Path, session: Session, users: int) -> Path:
+    """Where a measurement is kept, under the name of what determines it."""
+    slice_ = job.identified(planning.session_slice(plan, session.setting), session.setting, results)
+    return store.Store(results).path(planning.measurement_digest(slice_, users, session.round))
 
 
 def done(plan: Plan, results: Path) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from servebench import ROOT, cache, engines, models, plan, requirements
+from servebench import ROOT, cache, engines, models, plan
 from servebench.load.prompts import BUILT_IN
 from servebench.load.workload import Workload
 
@@ -21,9 +21,15 @@ log = logging.getLogger("servebench")
 def identified(slice_: str, setting: plan.Setting, results: Path) -> str:
     """The slice; where nothing pins the setting's model it names the file that the first fetch has found."""
     if setting.model.unverified and engines.ADAPTERS[setting.engine.kind].loads_model:
-        manifest = requirements.manifest_of(setting.model, results)
+        manifest = manifest_of(setting.model, results)
         return plan.with_file(slice_, manifest["sha256"]) if manifest else slice_
     return slice_
+
+
+def manifest_of(model: plan.Model, results: Path) -> dict[str, Any] | None:
+    """What the first fetch found, if it was there."""
+    path = results / "models" / f"{model.key}.json"
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
 
 
 def workload_of(configured: Mapping[str, Any]) -> Workload:

@@ -176,11 +176,8 @@ class _Measurement:
 
 
 def _all(plan: Plan, folder: Path) -> Iterator[_Measurement]:
-    kept = store.Store(folder)
     for session in plan.sessions():
         setting, round_ = session.setting, session.round
-        slice_ = job.identified(planning.session_slice(plan, setting), setting, folder)
         for users in setting.users:
             path = estimate.users_path(folder, setting, round_, users)
-            stored = kept.path(planning.measurement_digest(slice_, users, round_))
-            yield _Measurement(setting, round_, users, path, stored)
+            yield _Measurement(setting, round_, users, path, estimate.stored_path(plan, folder, session, users))

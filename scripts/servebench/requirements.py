@@ -5,14 +5,13 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import yaml
 
 from servebench import ROOT, estimate
 from servebench.engines import ADAPTERS, arguments
 from servebench.faults import Fault
+from servebench.job import manifest_of
 from servebench.models import facts
 from servebench.models.kv_cache import Cache
 from servebench.plan import Engine, Model, Plan, Setting, Struct
@@ -79,12 +78,6 @@ def _download(model: Model, results: Path, cache_root: Path) -> Download:
         present=there,
         sha256=model.sha256,
     )
-
-
-def manifest_of(model: Model, results: Path) -> dict[str, Any] | None:
-    """What the first fetch found, if it was there."""
-    path = results / "models" / f"{model.key}.json"
-    return msgspec.json.decode(path.read_bytes(), type=dict[str, Any]) if path.is_file() else None
 
 
 def memory(plan: Plan, results: Path) -> list[Memory]:

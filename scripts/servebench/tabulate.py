@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from servebench import ROOT, estimate, evaluate, publish, publish_quantization, store, tables
+from servebench.job import manifest_of
 from servebench.models import facts
 from servebench.models.kv_cache import Cache
 from servebench.plan import Plan, from_json
-from servebench.requirements import manifest_of
 from servebench.tables import evaluated
 from servebench.tasks import answers
 
@@ -17,7 +18,7 @@ def run(results: Path) -> None:
     """Write `<results>/tables/*.parquet` and the published JSON from the measurements the plan names."""
     plan = from_json((results / "plan.json").read_bytes())
     records = [
-        store.read(estimate.users_path(results, session.setting, session.round, users))
+        _ranked(store.read(estimate.users_path(results, session.setting, session.round, users)), session.rank)
         for session in plan.sessions()
         for users in session.setting.users
     ]
@@ -36,6 +37,11 @@ def run(results: Path) -> None:
         publish_quantization.write(made, plan, results / "tables")
     tables.write(results / "tables", made)
     publish.write(made, plan, results / "tables")
+
+
+def _ranked(record: store.Record, rank: int) -> store.Record:
+    """The record, at its setting's place in the experiment as it is now; it keeps the one of when it was measured."""
+    return replace(record, identity={**record.identity, "rank": rank})
 
 
 def _caches(plan: Plan, results: Path) -> dict[str, Cache]:

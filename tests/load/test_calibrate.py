@@ -11,6 +11,7 @@ from servebench.load.calibrate import Bounds, beyond, record
 from servebench.load.clock_server import Schedule, read_clock, running
 
 GOOD = {
+    "variant": "steady",
     "users": 8,
     "failed": 0,
     "ttft_error_p99_s": 0.010,
@@ -137,3 +138,20 @@ def test_what_was_never_tried_is_not_refused(tmp_path, monkeypatch):
     assert set(tried) == {64}
     assert calibrate.ensure(20, tmp_path)["max_users"] == 64
     assert len(tried) == 2
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "most"),
+    [
+        ([("steady", 8, True)], [("steady", 16, True), ("lockstep", 16, False)], 8),  # one that failed leaves the rest
+        ([("steady", 16, False)], [("steady", 16, True)], 16),
+        ([("steady", 16, False), ("steady", 8, True)], [("steady", 64, True)], 64),
+        ([("lockstep", 16, False), ("steady", 8, True)], [("steady", 64, True)], 8),
+    ],
+)
+def test_a_calibration_is_added_to_what_is_known(before, now, most, tmp_path):
+    for run in (before, now):
+        levels = [{**GOOD, "variant": v, "users": n, "beyond": [] if good else ["late"]} for v, n, good in run]
+        kept = calibrate.keep(record(levels), tmp_path)
+    assert kept["max_users"] == most
+    assert calibrate.known(tmp_path) == kept

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import synthetic
@@ -22,15 +23,20 @@ def test_what_is_left_stands_by_setting(tmp_path: Path) -> None:
     one, other = plan.settings["llama-np4"], plan.settings["llama-np16"]
     there = [(one, 1, 1), (one, 1, 2), (one, 2, 1), (other, 1, 1), (other, 2, 1)]
     for setting, round_, users in there:
-        path = estimate.users_path(tmp_path / "h200", setting, round_, users)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        session = next(s for s in plan.sessions() if (s.setting, s.round) == (setting, round_))
+        path = estimate.stored_path(plan, tmp_path / "h200", session, users)
         store.write(synthetic.record(setting, 0, users, round_, FIGURES), path)
+        store.Store(tmp_path / "h200").link(path.stem, estimate.users_path(tmp_path / "h200", setting, round_, users))
     lines, failed = ledger.report(plan, tmp_path)
     assert lines[1:] == [
         "left: main llama-np4: 1 of 2 sessions, 3 of 4 measurements are there",
         "complete: main llama-np16",
     ]
     assert failed == 0
+    changed = msgspec.structs.replace(one, context=8192)
+    plan = msgspec.structs.replace(plan, settings=plan.settings | {one.name: changed})
+    lines, _ = ledger.report(plan, tmp_path)
+    assert "left: main llama-np4: 0 of 2 sessions, 0 of 4 measurements are there" in lines
 
 
 def test_a_failed_measurement_stands_with_the_command_that_tries_it_again(tmp_path: Path) -> None:

@@ -41,7 +41,8 @@ def first(plan: Plan) -> Session:
 
 
 def measured(plan: Plan, results: Path, round_: int, users: int) -> None:
-    path = estimate.users_path(results, plan.settings["llama-np4"], round_, users)
+    (session,) = (s for s in plan.sessions() if (s.setting.name, s.round) == ("llama-np4", round_))
+    path = estimate.stored_path(plan, results, session, users)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()
 
@@ -102,6 +103,13 @@ def test_an_evaluation_is_shown_with_its_task_its_questions_and_the_time_left(tm
             assert values.split("  ")[0] == "Q4_1" and "12 of 56" in values
             assert session_names.split()[0] == "session"
     assert watching.snapshot(plan, tmp_path).running == []
+
+
+@pytest.mark.parametrize("content", [b"", b'{"kind": "sess'])
+def test_what_a_crash_left_of_a_file_hides_nothing(plan: Plan, tmp_path: Path, content: bytes) -> None:
+    with progress.Publisher(tmp_path, first(plan)):
+        (tmp_path / "progress" / "session-main-x-round1.json").write_bytes(content)
+        assert len(watching.snapshot(plan, tmp_path).running) == 1
 
 
 def test_what_is_not_known_is_not_zero(plan: Plan, tmp_path: Path) -> None:

@@ -142,13 +142,14 @@ def calibrate(
     processes: int | None = None,
     told: Callable[[dict[str, Any]], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Every number of users on the steady schedule, the largest on the other variants too. `told` gets each level as it
-    is done. See `record` for what comes back."""
+    """Every number of users on the steady schedule, the largest on the other variants too; a level out of bounds once
+    more, since one disturbance is not the machine. `told` gets each level as it is done. See `record` for what comes
+    back."""
     counts = sorted(set(users))
     todo = [("steady", count) for count in counts] + [(name, counts[-1]) for name in VARIANTS if name != "steady"]
     levels = []
     for name, count in todo:
-        done = {"variant": name, **level(count, VARIANTS[name], window_s=window_s, processes=processes)}
+        done = _twice(name, VARIANTS[name], count, window_s=window_s, processes=processes)
         told(done)
         levels.append(done)
     return record(levels)
@@ -157,16 +158,27 @@ def calibrate(
 def record(levels: list[dict[str, Any]], cpus: Sequence[int] = ()) -> dict[str, Any]:
     """JSON-able. `max_users` is the largest number of users of which every variant, and every smaller number, was
     within the bounds; 0 when none was."""
-    refused = [done["users"] for done in levels if done["beyond"]]
-    good = [done["users"] for done in levels if not refused or done["users"] < min(refused)]
     return {
         "protocol": PROTOCOL,
         "machine": machine(cpus),
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "bounds": asdict(Bounds()),
-        "max_users": max(good, default=0),
-        "levels": levels,
+        **_judged(levels),
     }
+
+
+def _judged(levels: list[dict[str, Any]]) -> dict[str, Any]:
+    refused = [done["users"] for done in levels if done["beyond"]]
+    good = [done["users"] for done in levels if not refused or done["users"] < min(refused)]
+    return {"max_users": max(good, default=0), "levels": levels}
+
+
+def _outdated(old: dict[str, Any], levels: list[dict[str, Any]]) -> bool:
+    return any(
+        new["users"] == old["users"] or (old["beyond"] and not new["beyond"] and new["users"] > old["users"])
+        for new in levels
+        if new["variant"] == old["variant"]
+    )
 
 
 def ensure(users: int, cache_dir: str | os.PathLike[str], cpus: Sequence[int] = ()) -> dict[str, Any]:
@@ -184,17 +196,17 @@ def ensure(users: int, cache_dir: str | os.PathLike[str], cpus: Sequence[int] = 
     levels = []
     count = users
     while True:
-        done = [_twice(name, schedule, count, cpus) for name, schedule in _SHORT.items()]
+        done = [_twice(name, schedule, count, window_s=3.0, cpus=cpus) for name, schedule in _SHORT.items()]
         levels += done
         if count == 1 or not any(one["beyond"] for one in done):
             return keep(record(levels, cpus), cache_dir)
         count //= 2
 
 
-def _twice(name: str, schedule: Schedule, users: int, cpus: Sequence[int]) -> dict[str, Any]:
-    done = level(users, schedule, window_s=3.0, cpus=cpus)
+def _twice(name: str, schedule: Schedule, users: int, **how: Any) -> dict[str, Any]:
+    done = level(users, schedule, **how)
     if done["beyond"]:
-        done = level(users, schedule, window_s=3.0, cpus=cpus)
+        done = level(users, schedule, **how)
     return {"variant": name, **done}
 
 
@@ -205,8 +217,11 @@ def known(cache_dir: str | os.PathLike[str], cpus: Sequence[int] = ()) -> dict[s
 
 
 def keep(found: dict[str, Any], cache_dir: str | os.PathLike[str]) -> dict[str, Any]:
-    """Store a calibration as this machine's; returns it."""
+    """Add a calibration to what is known of its machine, and return that. A level replaces what was found of the same
+    variant and number of users, and where it is within the bounds, failures of its variant with fewer."""
     path = _path(cache_dir, found["machine"])
+    before = json.loads(path.read_text(encoding="utf-8"))["levels"] if path.is_file() else []
+    found = found | _judged([*(old for old in before if not _outdated(old, found["levels"])), *found["levels"]])
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(f".{os.getpid()}")
     part.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

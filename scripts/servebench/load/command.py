@@ -156,7 +156,8 @@ def run_calibrate(users: list[int], out: Path, *, window_s: float, processes: in
         verdict = "; ".join(level["beyond"]) or "within the bounds"
         err.print(f"{level['variant']}, {level['users']} users: {verdict}", highlight=False)
 
-    found = calibrate.keep(calibrate.calibrate(users, window_s=window_s, processes=processes, told=told), cache.root())
+    measured = calibrate.calibrate(users, window_s=window_s, processes=processes, told=told)
+    found = calibrate.keep(measured, cache.root())
     (out / "calibration.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     title = f"{found['machine']['processor']}, {found['machine']['cores']} cores"
     table = Table(title=title, box=None, padding=(0, 1, 0, 0), header_style="dim")
@@ -165,7 +166,7 @@ def run_calibrate(users: list[int], out: Path, *, window_s: float, processes: in
         table.add_column(name, justify="right")
     for name in ("CPU s per\n100k chunks", "CPU"):
         table.add_column(name, justify="right")
-    for level in found["levels"]:
+    for level in measured["levels"]:
         cpu = level["cpu_s_per_100k_chunks"]
         table.add_row(
             level["variant"],
@@ -180,5 +181,7 @@ def run_calibrate(users: list[int], out: Path, *, window_s: float, processes: in
         )
     console = Console()
     console.print(table)
-    console.print(f"This machine loads up to {found['max_users']} users truthfully (of those tried).", highlight=False)
-    return 1 if any(level["beyond"] for level in found["levels"]) else 0
+    console.print(
+        f"This machine loads up to {found['max_users']} users truthfully (of those ever tried).", highlight=False
+    )
+    return 1 if any(level["beyond"] for level in measured["levels"]) else 0
