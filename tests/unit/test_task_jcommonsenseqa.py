@@ -94,10 +94,34 @@ def test_replies_as_chat_models_write_them(reply, extracted, rule):
     assert (found.extracted, found.rule) == (extracted, rule)
 
 
+# Gemma 3 270M writes 「1. 」 before whichever choice it means (the first three forms; the choices are ours).
+@pytest.mark.parametrize(
+    ("reply", "extracted"),
+    [
+        (" 1. 信号機\n", None),
+        (" 1. 大人\n", "1"),
+        (" 1. 立体を出力する機械は大人です。\n", "1"),
+        ("1信号機", None),
+        ("1\n\n信号機です。", None),
+        ("3. 3Dプリンター", None),
+        ("答え: 1. 「信号機」", None),
+        ("答え: 2番の信号機です。", None),
+        ("正解は4（3Dプリンター）です。", None),
+        ("正解は2（3Dプリンター）です。", "2"),
+        ("1番の「信号機」です。", None),
+        ("2. 信号機は立体を出力しないので、機械はこれです。", "2"),
+        ("1. 信号機\n答え: 2", "2"),
+    ],
+)
+def test_an_index_before_the_text_of_another_choice_is_no_answer(reply, extracted):
+    assert extract(reply, QUESTION).extracted == extracted
+
+
 @pytest.mark.parametrize(
     ("reply", "extracted"),
     [
         ("1円玉", "2"),
+        ("答え: 4. 1円玉", None),
         ("答えは1円玉です。", "2"),
         ("正解は4（1円玉ではない）です。", "4"),
         ("1円玉が最も小さい硬貨です。", None),

@@ -89,6 +89,10 @@ def question(gold, question_id="1"):
         ("答え: 18ドル/日", "18"),
         ("答え: 1,500−1,140≒360", "360"),
         ("答え: 54 / 3 \\approx 18", "18"),
+        # 「答」 alone, as a reply of Gemma 3 270M has it; with more after it the last number is another
+        (" 16 × 4 = 64個\n答: 64個\n", "64"),
+        ("16-3-4=9\n答：18ドル\n検算: 9×2", "18"),
+        ("ゆえに答は18ドルです。3日分です。", "18"),
     ],
 )
 def test_the_answer_line(reply, extracted):
@@ -110,6 +114,8 @@ def test_the_answer_line(reply, extracted):
         ("**答え:**\n\n- 18ドル\n\n検算: 9×2", "18", "answer-below"),
         ("### 最終的な答え\n**18ドル**\n\n検算: 9×2", "18", "answer-below"),
         ("### 答え\n16-3-4=9\n9×2=18", "18", "last-number"),
+        ("【答】\n18ドル", "18", "answer-below"),
+        ("解答: 16-3-4で9個\n売り上げは18ドル", "18", "last-number"),
         ("## 答え\n\\[\n\\boxed{18}\n\\]", "18", "boxed"),
         ("売り上げは次のとおりです。\n- 18ドル", "18", "last-number"),
         ("残りは 18 cm² です。", "18", "last-number"),

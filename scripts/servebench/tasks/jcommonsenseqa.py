@@ -67,15 +67,22 @@ def _folded(text: str) -> str:
     return unicodedata.normalize("NFKC", text).replace("**", "").strip()
 
 
-def _begins_with_index(reply: str, choices: list[str]) -> str | None:
+def _begins_with_index(reply: str, choices: list[str]) -> re.Match[str] | None:
     """The index before a stop, colon, comma, line end or the text of a choice; None where choices are listed."""
     if sum(f"{i}{mark}{choice}" in reply for i, choice in enumerate(choices) for mark in (".", ". ", ": ")) > 1:
         return None
     if match := _FIRST.match(reply):
         mark, rest = match[2], reply[match.end() :]
         if (mark.strip() and not rest[:1].isdigit()) or "\n" in mark or rest.startswith(tuple(choices)):
-            return match[1]
+            return match
     return None
+
+
+def _names_another(reply: str, index: re.Match[str], choices: list[str]) -> bool:
+    """Whether what follows the index, up to the line's end, is the text of another choice: 1. and choice 0."""
+    following = reply[index.end(1) :].lstrip(" \n.、:,)」】番の").split("\n")[0]
+    dressed = _DRESSED.fullmatch(following)
+    return dressed is not None and dressed[1] in choices and dressed[1] != choices[int(index[1])]
 
 
 def extract(answer: str, question: Question) -> Extraction:
@@ -84,7 +91,8 @@ def extract(answer: str, question: Question) -> Extraction:
     `index` the reply is an index, perhaps bracketed or with a full stop; `choice` it is the text of exactly one
     choice, perhaps quoted or in 「答えは…です。」; `index-marked` an index follows the last 「答え:」, 「正解は」,
     "Answer:" or `\\boxed{`; `index-first` the reply begins with one ("4.3Dプリンター"); `index-within` the indices in
-    it have one value. A digit in the text of a choice (1円玉) or a count (1つ) is no index.
+    it have one value. A digit in the text of a choice (1円玉) or a count (1つ) is no index. An index that stands
+    before the text of another choice is no answer.
     """
     reply = _folded(answer)
     choices = [_folded(choice) for choice in question.choices]
@@ -97,15 +105,17 @@ def extract(answer: str, question: Question) -> Extraction:
     rest = reply
     for choice in choices:
         if re.search(r"\d\D|\D\d", choice):  # 1円玉, but not 1
-            rest = rest.replace(choice, " ")
-    if marked := _MARKED.findall(rest):
-        return Extraction(marked[-1], "index-marked")
-    if first := _begins_with_index(reply, choices):
-        return Extraction(first, "index-first")
-    indices = set(_WITHIN.findall(rest))
-    if len(indices) == 1:
-        return Extraction(indices.pop(), "index-within")
-    return Extraction()
+            rest = rest.replace(choice, " " * len(choice))
+    if marked := list(_MARKED.finditer(rest)):
+        index, rule = marked[-1], "index-marked"
+    elif first := _begins_with_index(reply, choices):
+        index, rule = first, "index-first"
+    else:
+        indices = list(_WITHIN.finditer(rest))
+        if len({index[1] for index in indices}) != 1:
+            return Extraction()
+        index, rule = indices[-1], "index-within"
+    return Extraction() if _names_another(reply, index, choices) else Extraction(index[1], rule)
 
 
 def is_correct(extracted: str, question: Question) -> bool:

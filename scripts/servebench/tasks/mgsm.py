@@ -53,8 +53,8 @@ _AMOUNT = re.compile(
 )
 _PART = re.compile(rf"({_NUMBER})\s?([百千万億]*)", re.ASCII)
 _KANJI = re.compile(r"[\s*「約]*([〇零一二三四五六七八九十百千万億]+)")
-_MARK = re.compile(r"答え[\s*_」】}]*[:は]")
-_HEADING = re.compile(r"[\W_]*(?:最終的な)?答え[\W_]*")
+_MARK = re.compile(r"(?:答え|(?<![一-鿿])答)[\s*_」】}]*[:は]")  # 答: but not 解答: or 問答は
+_HEADING = re.compile(r"[\W_]*(?:最終的な)?答え?[\W_]*")
 _BRACKETS = re.compile(r"\([^()]*\)")
 _PER = re.compile(rf"{_NUMBER}[^\d、。]{{1,8}}?(?:あたり|当たり|につき)", re.ASCII)
 
@@ -153,7 +153,7 @@ def _canonical(value: Decimal) -> str:
 def extract(answer: str, question: Question) -> Extraction:
     """The number answered, as plain digits ("18", "-5", "2.5"). Rules, in order:
 
-    `answer-line` the last line with 「答え:」 or 「答えは」: the first number after it (units follow a number,
+    `answer-line` the last line with 「答え:」, 「答えは」 or 「答:」: the first number after it (units follow a number,
     workings stand before `=` or in brackets); `answer-below` the only number of the line under one that says just
     「答え」; `boxed` the last `\\boxed{…}`; `last-number` the last number of the reply. Only the first is the format
     asked for; the others are marked by their names.
