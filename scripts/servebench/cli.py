@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -29,6 +30,8 @@ app = typer.Typer(
 for other in (load_app, tasks_app):
     app.registered_commands.extend(other.registered_commands)
 
+DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # takes nothing more, and names no file
+
 LogFile = Annotated[Path | None, typer.Option("--log", help="Also write messages to this file.")]
 ConfigFiles = Annotated[
     list[Path] | None, typer.Option("--configfile", help="As for snakemake; default: the quick start.")
@@ -47,6 +50,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         app(args=_one_each(sys.argv[1:] if argv is None else argv))
     except Fault as fault:
         print(f"servebench: {fault}", file=sys.stderr)
+        raise SystemExit(1) from None
+    except OSError as error:
+        if error.filename is None and error.errno not in DISK:
+            raise
+        room = "; make room and run the same again: what was measured is kept" if error.errno in DISK else ""
+        where = "" if error.filename is None else f"{error.filename}: "
+        print(f"servebench: {where}{error.strerror}{room}", file=sys.stderr)
         raise SystemExit(1) from None
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "servebench":
@@ -343,6 +353,7 @@ def _start(log: Path | None) -> None:
         handlers.append(logging.FileHandler(log, mode="w", encoding="utf-8"))
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", handlers=handlers)
     logging.getLogger("servebench").setLevel(logging.INFO)
+    logging.raiseExceptions = False  # where no message can be written, what is written next says why
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -40,6 +41,21 @@ WORKLOAD_DEFAULTS: Mapping[str, Any] = {
     "seed": 0,
     "timeout_s": 120,
 }
+
+
+def _integer(checker: jsonschema.TypeChecker, value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _number(checker: jsonschema.TypeChecker, value: Any) -> bool:
+    return _integer(checker, value) or (isinstance(value, float) and math.isfinite(value))
+
+
+# JSON Schema takes 4.0 for an integer, and YAML has numbers that JSON has not (.nan, .inf).
+Validator = cast(Any, jsonschema.validators).extend(
+    jsonschema.Draft202012Validator,
+    type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine_many({"integer": _integer, "number": _number}),
+)
 
 
 class ConfigError(Fault):
@@ -229,6 +245,10 @@ def prompts_path(prompts: str) -> Path:
     return built_in if built_in.is_dir() else ROOT / prompts
 
 
+def _is_prompts(path: Path) -> bool:
+    return path.is_file() or (path / "set.yaml").is_file()
+
+
 def prompts_digest(prompts: str) -> str:
     """SHA-256 over a prompt set's files, by name and content."""
     path = prompts_path(prompts)
@@ -273,7 +293,7 @@ class Origin:
 def schema_faults(config: Mapping[str, Any], origin: Origin) -> Iterator[str]:
     """Faults against config/schema.yaml, one sentence each."""
     schema = yaml.safe_load((ROOT / "config" / "schema.yaml").read_text(encoding="utf-8"))
-    validator = jsonschema.Draft202012Validator(schema)
+    validator = Validator(schema)
     for error in sorted(validator.iter_errors(config), key=lambda e: [str(part) for part in e.absolute_path]):
         yield from _schema_sentences(error, origin)
 
@@ -289,6 +309,8 @@ def _schema_sentences(error: jsonschema.ValidationError, origin: Origin) -> Iter
         return
     if rule == "required":
         missing = [key for key in wanted if key not in cast(Any, error.instance)]
+        if not error.message.startswith(repr(missing[0])):
+            return  # it is told with the first
         yield origin.fault(path, f"lacks {', '.join(missing)}; add {'it' if len(missing) == 1 else 'them'}")
         return
     sentences = {
@@ -454,11 +476,11 @@ def _workload_faults(workload: Mapping[str, Any], origin: Origin) -> Iterator[st
     for key in ("prompts", "max_tokens", *needs[mode]):
         if key not in workload:
             yield origin.fault(["workload"], f"lacks {key}, which mode {mode} needs; add it")
-    if "prompts" in workload and not prompts_path(workload["prompts"]).exists():
+    if "prompts" in workload and not _is_prompts(prompts_path(workload["prompts"])):
         sets = sorted(p.name for p in (ROOT / "config" / "prompts").iterdir() if p.is_dir())
         yield origin.fault(
             ["workload", "prompts"],
-            f"{workload['prompts']!r} is neither a built-in set ({', '.join(sets)}) nor a file",
+            f"{workload['prompts']!r} is neither a built-in set ({', '.join(sets)}), a folder with set.yaml nor a file",
         )
     if "trace" in workload:
         try:

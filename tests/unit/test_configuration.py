@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 import re
 
 import pytest
@@ -36,6 +37,11 @@ def test_the_quick_start_in_order(config):
     [
         (lambda c: c["settings"]["np1"].update(slots=0), "settings.np1.slots: 0 is smaller than 1; use a positive int"),
         (lambda c: c["settings"]["np1"].update(slots="4"), 'settings.np1.slots: "4" is not an integer'),
+        (lambda c: c["settings"]["np1"].update(slots=4.0), "settings.np1.slots: 4.0 is not an integer"),
+        (lambda c: c["settings"]["np1"].update(users=[1.0]), "settings.np1.users.0: 1.0 is not an integer"),
+        (lambda c: c["workload"].update(window_s=math.nan), "workload.window_s: NaN is not a number"),
+        (lambda c: c["workload"].update(warmup_s=math.inf), "workload.warmup_s: Infinity is not a number"),
+        (lambda c: c["workload"].update(prompts="docs"), "workload.prompts: 'docs' is neither a built-in set"),
         (lambda c: c["settings"]["np1"].update(slot=1), "settings.np1.slot: is not a known key; known here: args, con"),
         (lambda c: c["settings"]["np1"].pop("users"), "settings.np1: lacks users; add it"),
         (lambda c: c["settings"]["np1"].update(users=[]), "settings.np1.users: [] has fewer than 1 entries"),
@@ -77,6 +83,12 @@ def test_a_fault_names_the_file_that_set_the_key(tmp_path):
     overlay.write_text("settings: {np1: {slots: -1}}\n")
     with pytest.raises(configuration.ConfigError, match=re.escape(f"{overlay}: settings.np1.slots: -1")):
         configuration.read([QUICKSTART, overlay])
+
+
+def test_keys_that_are_missing_are_told_in_one_line():
+    with pytest.raises(configuration.ConfigError) as error:
+        configuration.load({"experiment": "x"}, [QUICKSTART])
+    assert str(error.value) == "config/config.yaml: lacks engines, models, workload, settings; add them"
 
 
 def slices(config):

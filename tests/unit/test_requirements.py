@@ -1,5 +1,6 @@
 """What an experiment needs, before anything of it is there."""
 
+import errno
 import json
 from pathlib import Path
 
@@ -164,6 +165,25 @@ def test_several_configurations_stand_behind_one_option_as_for_snakemake(tmp_pat
         cli.main(["plan", "--configfile", str(CONFIG / "h200.yaml"), str(overlay), "--language", "en"])
     assert end.value.code == 0
     assert "experiment h200-site: 16 settings" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device; make room and run the same again"),
+        (IsADirectoryError(errno.EISDIR, "Is a directory", "out"), "out: Is a directory\n"),
+    ],
+)
+def test_a_disk_that_is_full_and_a_place_that_is_none_are_said_in_one_line(monkeypatch, capsys, error, said):
+    def fails(plan, language):
+        raise error
+
+    monkeypatch.setattr(plan_command, "command", fails)
+    with pytest.raises(SystemExit) as end:
+        cli.main(["plan"])
+    err = capsys.readouterr().err
+    assert (end.value.code, err.count("\n")) == (1, 1)
+    assert err.startswith(f"servebench: {said}")
 
 
 def test_a_language_nobody_wrote_is_refused_with_those_there_are(capsys):
