@@ -11,6 +11,7 @@ A file's rows are its requests (`load.records.REQUESTS_SCHEMA`) with the chunks 
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -150,11 +151,13 @@ class Store:
         output = self.output(place)
         folder = self.root / "discarded"
         folder.mkdir(parents=True, exist_ok=True)
-        number = len(list(folder.glob(f"{digest}-*.json"))) + 1
+        number = next(n for n in itertools.count(1) if not list(folder.glob(f"{digest}-{n}.*")))
         kept = folder / f"{digest}-{number}.parquet"
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
         note = {"why": why, "discarded_at": at, "place": {name: place[name] for name in PLACE}}
-        kept.with_suffix(".json").write_text(json.dumps(note, ensure_ascii=False), encoding="utf-8")
+        with _beside(kept) as temporary:
+            temporary.write_text(json.dumps(note, ensure_ascii=False), encoding="utf-8")
+            temporary.rename(kept.with_suffix(".json"))
         (path if path.exists() else output).rename(kept)
         output.unlink(missing_ok=True)
         return kept
@@ -166,9 +169,17 @@ class Store:
 
     def discarded(self) -> Iterator[Discarded]:
         """All discarded measurements, oldest first."""
-        notes = [(json.loads(p.read_text(encoding="utf-8")), p) for p in (self.root / "discarded").glob("*.json")]
+        notes = [(_note(path), path) for path in (self.root / "discarded").glob("*.json")]
         for note, path in sorted(notes, key=lambda pair: (pair[0]["discarded_at"], pair[1])):
             yield _discarded(note, path.with_suffix(".parquet"))
+
+
+def _note(path: Path) -> dict[str, Any]:
+    """Why and when a measurement was discarded."""
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise StoreError(f"{path}: is no readable note of why something was discarded ({error}); remove it") from error
 
 
 def _discarded(note: dict[str, Any], file: Path) -> Discarded:

@@ -111,6 +111,21 @@ def test_a_discarded_file_is_told_of_even_when_damaged_and_by_a_note_that_does_n
     assert [one.place for one in kept.discarded()] == [place]
 
 
+def test_a_note_that_is_cut_is_named_and_what_it_stood_for_stays_when_it_is_removed(tmp_path):
+    kept = store.Store(tmp_path)
+    for _ in range(2):
+        store.write(record({1: 2}), kept.path("d1"))
+        kept.discard("d1", "a backup ran")
+    note = tmp_path / "store/discarded/d1-1.json"
+    note.write_bytes(note.read_bytes()[:20])
+    with pytest.raises(store.StoreError, match=f"^{note}: is no readable note of why something was discarded"):
+        list(kept.discarded())
+    note.unlink()
+    store.write(record({1: 5}), kept.path("d1"))
+    assert kept.discard("d1", "another").name == "d1-3.parquet"
+    assert [len(store.read(kept.root / "discarded" / f"d1-{n}.parquet").chunks) for n in (1, 2, 3)] == [2, 2, 5]
+
+
 def test_without_hard_links_a_copy_is_whole_or_not_there(tmp_path, monkeypatch):
     def no_links(source, target):
         raise OSError(errno.EPERM, "Operation not permitted")

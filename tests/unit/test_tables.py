@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,7 +13,8 @@ import pyarrow as pa
 import pytest
 
 import synthetic
-from servebench import tables
+from servebench import estimate, store, tables, tabulate
+from servebench import plan as planning
 from servebench.figures import Line
 from servebench.models.kv_cache import Cache, Layer
 from servebench.store import Record
@@ -31,6 +33,23 @@ def h200() -> tuple[pa.Table, pa.Table]:
 def settings_of(cells: list[dict]) -> list[dict]:
     records = list(synthetic.records_of(cells, synthetic.plan_of(cells)))
     return tables.settings(tables.measurements(records, Line())).to_pylist()
+
+
+def test_settings_stand_in_the_order_they_have_now_whatever_it_was_when_they_were_measured(tmp_path: Path) -> None:
+    places = [("llama-np16", 1), ("llama-np4", 1), ("llama-np4", 4)]
+    cells = [cell for cell in MAIN if (cell["setting"], cell["users"]) in places]
+    before = synthetic.plan_of(cells)
+    for record in synthetic.records_of(cells, before):
+        place = record.identity
+        path = estimate.users_path(tmp_path, before.settings[place["setting"]], place["round"], place["users"])
+        store.write(record, path)
+    for names in (["llama-np4", "llama-np16"], ["llama-np16", "llama-np4"]):
+        now = msgspec.structs.replace(before, settings={name: before.settings[name] for name in names})
+        (tmp_path / "plan.json").write_text(planning.canonical(planning.reported(now)), encoding="utf-8")
+        tabulate.run(tmp_path)
+        rows = tables.read(tmp_path / "tables" / "settings.parquet").to_pylist()
+        assert list(dict.fromkeys(row["setting"] for row in rows)) == names
+        assert len(rows) == 3
 
 
 def test_figures_of_the_synthetic_records_are_the_published_ones() -> None:
