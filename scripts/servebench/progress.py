@@ -75,8 +75,8 @@ def running(results: Path) -> Iterator[dict[str, Any]]:
     for path in sorted((results / "progress").glob("*.json")):
         try:
             said = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            continue  # it ended just now
+        except (FileNotFoundError, ValueError):
+            continue  # it ended just now, or the machine did while it was written
         if _alive(said):
             yield said
 
