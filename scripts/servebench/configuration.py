@@ -194,8 +194,12 @@ def read(files: Sequence[str | Path]) -> Plan:
             content = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
         except OSError as error:
             raise ConfigError(f"{file}: cannot be read: {error.strerror}; name a file under config/") from error
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{file}: is not valid YAML: {error}") from error
+        except yaml.MarkedYAMLError as error:
+            line = "" if error.problem_mark is None else f"{error.problem_mark.line + 1}:"
+            told = f"is not valid YAML: {error.problem}; check this line and its indentation"
+            raise ConfigError(f"{file}:{line} {told}") from error
+        except (yaml.YAMLError, ValueError) as error:
+            raise ConfigError(f"{file}: is not valid YAML: {str(error).splitlines()[0]}") from error
         if not isinstance(content, Mapping | None):
             raise ConfigError(f"{file}: {content!r:.60} is no mapping of keys to values; see config/README.md")
         _merge(merged, content or {})
@@ -314,12 +318,12 @@ def _schema_sentences(error: jsonschema.ValidationError, origin: Origin) -> Iter
         yield origin.fault(path, f"lacks {', '.join(missing)}; add {'it' if len(missing) == 1 else 'them'}")
         return
     sentences = {
-        "type": f"{value} is not {_a(wanted)}" if rule == "type" else "",
+        "type": f"{value} is not {_a(wanted)}{_in_a_list(wanted, error.instance)}" if rule == "type" else "",
         "enum": f"{value} is not one of {', '.join(map(str, wanted))}" if rule == "enum" else "",
         "minimum": f"{value} is smaller than {wanted}; {_least(schema, wanted)}",
         "exclusiveMinimum": f"{value} is not greater than {wanted}",
         "maximum": f"{value} is greater than {wanted}",
-        "pattern": f"{value} does not fit the pattern {wanted}",
+        "pattern": f"{value} does not fit; {schema.get('description')}",
         "minItems": f"{value} has fewer than {wanted} entries",
         "uniqueItems": f"{value} names an entry twice",
     }
@@ -335,6 +339,10 @@ def _a(kind: Any) -> str:
         "number": "a number",
     }
     return " or ".join(names.get(one, f"a {one}") for one in ([kind] if isinstance(kind, str) else kind))
+
+
+def _in_a_list(wanted: Any, value: Any) -> str:
+    return f"; write [{json.dumps(value)}]" if wanted == "array" and isinstance(value, int | float | str) else ""
 
 
 def _least(schema: Mapping[str, Any], minimum: Any) -> str:

@@ -45,6 +45,9 @@ def test_the_quick_start_in_order(config):
         (lambda c: c["settings"]["np1"].update(slot=1), "settings.np1.slot: is not a known key; known here: args, con"),
         (lambda c: c["settings"]["np1"].pop("users"), "settings.np1: lacks users; add it"),
         (lambda c: c["settings"]["np1"].update(users=[]), "settings.np1.users: [] has fewer than 1 entries"),
+        (lambda c: c["settings"]["np1"].update(users=4), "settings.np1.users: 4 is not a list; write [4]"),
+        (lambda c: c["settings"]["np1"].update(args="-fa"), 'settings.np1.args: "-fa" is not a list; write ["-fa"]'),
+        (lambda c: c["models"].update(x={"source": "/m.gguf"}), 'models.x.source: "/m.gguf" does not fit; write file'),
         (lambda c: c["settings"]["np1"].update(users=[4, 4]), "settings.np1.users: [4, 4] names an entry twice"),
         (lambda c: c["settings"]["np1"].update(model="gpt"), "settings.np1.model: 'gpt' is not defined; models are: s"),
         (lambda c: c["settings"]["np1"].update(engine="x"), "settings.np1.engine: 'x' is not defined; engines are: l"),
@@ -65,7 +68,7 @@ def test_the_quick_start_in_order(config):
         (lambda c: c["workload"].update(prompts="nowhere"), "workload.prompts: 'nowhere' is neither a built-in set"),
         (lambda c: c["workload"].update(trace="nowhere.jsonl"), "nowhere.jsonl: cannot be read: No such file or direc"),
         (lambda c: c["workload"].update(trace="pyproject.toml"), "pyproject.toml:1: is not JSON"),
-        (lambda c: c.update(experiment="a/b"), 'experiment: "a/b" does not fit the pattern'),
+        (lambda c: c.update(experiment="a/b"), 'experiment: "a/b" does not fit; use small letters, digits and . _ -'),
     ],
 )  # fmt: skip
 def test_a_fault_is_one_line_with_file_key_value_and_remedy(config, change, message):
@@ -411,9 +414,33 @@ def test_every_key_is_documented():
     assert sorted(schema_keys(schema)) == sorted(documented_keys())
 
 
-@pytest.mark.parametrize("content", [b"- 1", b"text", b"5", b"\xff", b"a: ["])
+def test_every_pattern_says_what_to_write():
+    def silent(schema):
+        if isinstance(schema, dict):
+            if isinstance(schema.get("pattern"), str) and not isinstance(schema.get("description"), str):
+                yield schema["pattern"]
+            schema = list(schema.values())
+        for part in schema if isinstance(schema, list) else []:
+            yield from silent(part)
+
+    schema = yaml.safe_load((configuration.ROOT / "config" / "schema.yaml").read_text(encoding="utf-8"))
+    assert list(silent(schema)) == []
+    assert list(silent([{"pattern": "x"}])) == ["x"]
+
+
+@pytest.mark.parametrize("content", [b"- 1", b"text", b"5", b"\xff", b"a: [", b"a: 2024-99-99", b"a: \x01"])
 def test_a_file_that_is_no_configuration(tmp_path, content):
     path = tmp_path / "mine.yaml"
     path.write_bytes(content)
-    with pytest.raises(configuration.ConfigError, match=f"^{path}: .*(is no mapping|is not valid YAML)"):
+    with pytest.raises(configuration.ConfigError, match=f"^{path}:.*(is no mapping|is not valid YAML)") as error:
         configuration.read([path])
+    assert "\n" not in str(error.value)
+
+
+def test_wrong_indentation_is_one_line_with_its_place(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("experiment: x\n  title: y\n")
+    with pytest.raises(configuration.ConfigError) as error:
+        configuration.read([path])
+    told = "is not valid YAML: mapping values are not allowed here; check this line and its indentation"
+    assert str(error.value) == f"{path}:2: {told}"
