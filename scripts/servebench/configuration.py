@@ -463,7 +463,9 @@ def _model_faults(
         yield origin.fault([*path, "requantize", "from"], f"{model['requantize']['from']!r} is not a model")
     pinned = "sha256" in model or PINNED.search(source)
     if not pinned and not source.startswith(("hf://", "ollama://")):
-        yield origin.fault(path, "lacks sha256, by which a wrong or cut file is known; add it")
+        yield origin.fault(
+            path, "lacks sha256, by which a wrong or cut file is known; add it: sha256sum FILE prints it"
+        )
     elif not pinned and "unverified" not in model:
         remedy = "add sha256, end it with @<40 hex digits> (hf) or @sha256:<64> (ollama), or say why under unverified"
         yield origin.fault([*path, "source"], f"{source!r} may mean another file tomorrow; {remedy}")

@@ -56,6 +56,7 @@ def test_the_quick_start_in_order(config):
         (lambda c: c["engines"]["llama-cpp"].update(environment="no"), "environment: there is no envs/no.lock"),
         (lambda c: c["engines"]["llama-cpp"].update(runtime="binary"), "engines.llama-cpp: lacks binary, which runtim"),
         (lambda c: c["models"]["smollm2-q4_1"].pop("sha256"), "models.smollm2-q4_1: lacks sha256"),
+        (lambda c: c["models"]["smollm2-q4_1"].pop("sha256"), "; add it: sha256sum FILE prints it"),
         (lambda c: c["models"]["smollm2-q8_0"]["requantize"].update({"from": "no"}), "requantize.from: 'no' is not a"),
         (lambda c: c["models"]["smollm2-q4_1"].update(unverified="?"), "models.smollm2-q4_1.unverified: but something"),
         (lambda c: c["models"].update(x={"source": "hf://a/b/c.gguf@main"}), "models.x.source: 'hf://a/b/c.gguf@main'"),
@@ -116,6 +117,15 @@ def test_what_does_not_determine_a_measurement_is_not_in_its_slice(config, chang
     before = slices(config)
     change(config)
     assert slices(config) == before
+
+
+def test_the_example_of_an_own_configuration_lacks_only_what_is_the_reader_s(tmp_path):
+    text = (configuration.ROOT / "config" / "README.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"^```yaml\n(.*?)^```$", text, re.M | re.S)
+    path = tmp_path / "mine.yaml"
+    path.write_text(example.replace("4f27…", "4f27" * 16), encoding="utf-8")
+    loaded = configuration.read([path])
+    assert (loaded.models["my-model"].sha256, loaded.settings["np4"].users) == ("4f27" * 16, (1, 4, 8))
 
 
 def test_what_determines_a_measurement_is(config):
