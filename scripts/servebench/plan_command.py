@@ -84,6 +84,9 @@ def models(plan: Plan, results: Path, cache_root: Path) -> Iterator[str]:
         model = download.model
         where = f"made from {model.requantize['from']}" if model.requantize else model.source
         state = "in the cache" if download.present else "to be made" if model.requantize else "to be fetched"
+        if download.own and not download.present:
+            there = download.own.exists()
+            state = "there, to be taken into the cache" if there else "NOT FOUND: put it there or name another source"
         if download.sha256 and model.sha256:
             identity = f"sha256 {download.sha256[:12]}…"
         elif download.sha256:
@@ -114,14 +117,14 @@ def engines(plan: Plan, results: Path) -> Iterator[str]:
 
 def needs(plan: Plan, results: Path, cache_root: Path) -> Iterator[str]:
     """Disk, memory and CPUs: needed and there; what is not enough says so."""
-    wanted = [d for d in requirements.downloads(plan, results, cache_root) if not d.present]
+    wanted = [d for d in requirements.downloads(plan, results, cache_root) if not (d.present or d.own)]
     to_fetch = sum(d.size_bytes or 0 for d in wanted)
     unknown = [d.model.key for d in wanted if d.size_bytes is None]
     if wanted:
         more = f", and {', '.join(unknown)} of unknown size" if unknown else ""
         yield f"disk for models, {cache_root}: {beside(to_fetch, requirements.free_bytes(cache_root))}{more}"
     yield f"disk for raw data, {results}: {beside(requirements.raw_data_bytes(plan), requirements.free_bytes(results))}"
-    yield from memory(plan, results)
+    yield from memory(plan, results, cache_root)
     if plan_cpus := next(iter(plan.settings.values())).cpus:
         there, asked = len(host.cpus()), sum(plan_cpus.values())
         short = "" if asked <= there else " – NOT ENOUGH"
@@ -129,9 +132,9 @@ def needs(plan: Plan, results: Path, cache_root: Path) -> Iterator[str]:
         yield f"CPUs: {asked} ({split}) of {there}{short}"
 
 
-def memory(plan: Plan, results: Path) -> Iterator[str]:
+def memory(plan: Plan, results: Path, cache_root: Path) -> Iterator[str]:
     """The setting that needs most device memory, beside what the device has."""
-    found = requirements.memory(plan, results)
+    found = requirements.memory(plan, results, cache_root)
     if not found:
         return
     device = gpu.resolve(plan.runtime.device)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -12,7 +13,8 @@ from servebench import ROOT, estimate
 from servebench.engines import ADAPTERS, arguments
 from servebench.faults import Fault
 from servebench.job import manifest_of
-from servebench.models import facts
+from servebench.models import facts, file
+from servebench.models.checking import recorded, size
 from servebench.models.kv_cache import Cache
 from servebench.plan import Engine, Model, Plan, Setting, Struct
 
@@ -30,6 +32,7 @@ class Download(Struct, frozen=True, kw_only=True):
     exact: bool
     present: bool
     sha256: str | None  # configured, or found by the first fetch
+    own: Path | None  # the file of this machine that its source names, there or not
 
 
 class Memory(Struct, frozen=True, kw_only=True):
@@ -65,28 +68,56 @@ def _fetched(plan: Plan) -> list[Model]:
 
 
 def _download(model: Model, results: Path, cache_root: Path) -> Download:
-    manifest = manifest_of(model, results)
+    manifest, own = manifest_of(model, results), _own(model)
     if manifest:
         there = (cache_root / manifest["path"]).exists()
         size_bytes, sha256 = int(manifest["size_bytes"]), str(manifest["sha256"])
-        return Download(model=model, size_bytes=size_bytes, exact=True, present=there, sha256=sha256)
-    there = model.sha256 is not None and (cache_root / "models" / model.sha256).is_dir()
+        return Download(model=model, size_bytes=size_bytes, exact=True, present=there, sha256=sha256, own=own)
+    kept, found = _cached(model, cache_root), _local(model, cache_root)
     return Download(
         model=model,
-        size_bytes=estimate.weights_bytes(model),
-        exact=model.size_bytes is not None,
-        present=there,
+        size_bytes=size(found) if found else estimate.weights_bytes(model),
+        exact=found is not None or model.size_bytes is not None,
+        present=kept is not None,
         sha256=model.sha256,
+        own=own,
     )
 
 
-def memory(plan: Plan, results: Path) -> list[Memory]:
+def _own(model: Model) -> Path | None:
+    return file.path_of(model.source) if model.source and model.source.startswith("file://") else None
+
+
+def _cached(model: Model, cache_root: Path) -> Path | None:
+    """A model that another experiment has fetched."""
+    return recorded(cache_root / "models" / model.sha256) if model.sha256 else None
+
+
+def _local(model: Model, cache_root: Path) -> Path | None:
+    """The model's file, in the cache or where its source names it, if it is there."""
+    own = _own(model)
+    return _cached(model, cache_root) or (own if own and own.exists() else None)
+
+
+def _looked_at(model: Model, cache_root: Path) -> dict[str, Any]:
+    """Size and facts of a file that is there, as a manifest would have them."""
+    found = _local(model, cache_root)
+    if found is None:
+        return {}
+    try:
+        return {"size_bytes": size(found), "facts": facts.of(found)}
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        told = f"is no whole model file ({type(error).__name__}: {error}); name another"
+        raise Fault(f"models.{model.key}: {found}: {told}") from error
+
+
+def memory(plan: Plan, results: Path, cache_root: Path) -> list[Memory]:
     """What each launched setting needs, in the plan's order."""
-    return [_memory(setting, results) for setting in _launched(plan)]
+    return [_memory(setting, results, cache_root) for setting in _launched(plan)]
 
 
-def _memory(setting: Setting, results: Path) -> Memory:
-    manifest = manifest_of(setting.model, results) or {}
+def _memory(setting: Setting, results: Path, cache_root: Path) -> Memory:
+    manifest = manifest_of(setting.model, results) or _looked_at(setting.model, cache_root)
     weights = manifest.get("size_bytes") or estimate.weights_bytes(setting.model)
     # vLLM and SGLang fill their share of the device and need room for one request; the others allot every slot.
     shares = ADAPTERS[setting.engine.kind].fills_device

@@ -21,7 +21,7 @@ def h200():
 
 def test_the_published_memory_of_llama_server_comes_near_what_is_asked_for(h200, tmp_path):
     """GPU memory as published: np4 11.6, np16 19.1, np64 49.1 GiB; what is needed at least is weights and KV cache."""
-    needed = {one.setting: one.gib for one in requirements.memory(h200, tmp_path)}
+    needed = {one.setting: one.gib for one in requirements.memory(h200, tmp_path, tmp_path)}
     assert needed["llama-np4"] == pytest.approx(11.6)
     assert needed["llama-np16"] == pytest.approx(19.1)
     assert needed["llama-np64"] == pytest.approx(49.1)
@@ -29,7 +29,7 @@ def test_the_published_memory_of_llama_server_comes_near_what_is_asked_for(h200,
 
 
 def test_vllm_needs_room_for_one_request_in_its_share(h200, tmp_path):
-    (one,) = [one for one in requirements.memory(h200, tmp_path) if one.setting == "vllm-bf16"]
+    (one,) = [one for one in requirements.memory(h200, tmp_path, tmp_path) if one.setting == "vllm-bf16"]
     assert (one.share, one.cache_gib) == (0.35, 0.625)
     assert one.gib == pytest.approx((30.8 + 0.625) / 0.35)
 
@@ -47,7 +47,8 @@ def test_each_model_is_fetched_once_and_its_size_is_about_until_it_is_known(h200
     )
     q8 = requirements.downloads(h200, tmp_path, tmp_path)[1]
     assert (q8.size_bytes, q8.exact, q8.present, q8.sha256) == (7, True, True, "ab" * 32)
-    (one,) = [one for one in requirements.memory(h200, tmp_path) if one.setting == "llama-np16-q8_0"]
+    found = requirements.memory(h200, tmp_path, tmp_path)
+    (one,) = [one for one in found if one.setting == "llama-np16-q8_0"]
     assert one.cache_gib == 16 * 4096 * 1024 / 2**30
 
 
@@ -64,7 +65,7 @@ def test_sliding_windows_bound_the_cache_and_an_older_manifest_does_not_know_the
     def gib(facts):
         manifest = json.dumps({"size_bytes": 7, "sha256": "ab" * 32, "path": "blob", "facts": facts})
         (tmp_path / "models" / "gemma-4-e2b-4bit.json").write_text(manifest)
-        return {one.setting: one.cache_gib for one in requirements.memory(l4, tmp_path)}["ollama-p32"]
+        return {one.setting: one.cache_gib for one in requirements.memory(l4, tmp_path, tmp_path)}["ollama-p32"]
 
     assert gib(older | {"kv_layers": windows}) == 32 * 1024 * (28 * 512 + 7 * 4096) / 2**30
     assert gib(older) is None
@@ -95,14 +96,49 @@ def config():
 
 
 def needed(config, tmp_path):
-    return requirements.memory(configuration.load(config, [CONFIG / "h200.yaml"]), tmp_path)
+    return requirements.memory(configuration.load(config, [CONFIG / "h200.yaml"]), tmp_path, tmp_path)
 
 
 def test_a_model_nothing_is_known_of_has_no_size(tmp_path):
     l4 = configuration.read([CONFIG / "l4-cloud.yaml"])
     (one,) = [d for d in requirements.downloads(l4, tmp_path, tmp_path) if d.model.key == "gemma-4-e2b-4bit"]
     assert one.size_bytes is None
-    assert {one.setting for one in requirements.memory(l4, tmp_path) if one.gib is None} == set(l4.settings)
+    assert {one.setting for one in requirements.memory(l4, tmp_path, tmp_path) if one.gib is None} == set(l4.settings)
+
+
+def own_model(tmp_path, path):
+    config = yaml.safe_load((CONFIG / "config.yaml").read_text(encoding="utf-8"))
+    del config["evaluations"]
+    model = {"source": f"file://{path}", "sha256": "ab" * 32}
+    one = config["settings"]["np4"] | {"model": "mine"}
+    config |= {"models": {"mine": model}, "settings": {"np4": one}}
+    return configuration.load(config, [CONFIG / "config.yaml"])
+
+
+def test_a_model_on_this_machine_is_looked_at_and_not_downloaded(tmp_path):
+    model = tmp_path / "mine"
+    model.mkdir()
+    sizes = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
+    (model / "config.json").write_text(json.dumps(sizes), encoding="utf-8")
+    plan, size = own_model(tmp_path, model), (model / "config.json").stat().st_size
+    (line,) = plan_command.models(plan, tmp_path, tmp_path)
+    assert line == f"mine: file://{model}, 0 MB, sha256 abababababab…, there, to be taken into the cache"
+    (one,) = requirements.memory(plan, tmp_path, tmp_path)
+    setting = plan.settings["np4"]
+    assert one.weights_gib == size / 2**30
+    assert one.cache_gib == 2 * 2 * 2 * 8 * 2 * setting.slots * setting.context / 2**30
+    assert not [line for line in plan_command.needs(plan, tmp_path, tmp_path) if line.startswith("disk for models")]
+
+
+def test_a_model_that_is_not_where_its_source_says(tmp_path):
+    (line,) = plan_command.models(own_model(tmp_path, "/no/m.gguf"), tmp_path, tmp_path)
+    assert line.endswith("size not known, sha256 abababababab…, NOT FOUND: put it there or name another source")
+
+
+def test_a_model_file_that_is_cut_is_named(tmp_path):
+    (tmp_path / "m.gguf").write_bytes(b"GGUF\x03\0\0\0")
+    with pytest.raises(Fault, match=f"^models.mine: {tmp_path}/m.gguf: is no whole model file "):
+        requirements.memory(own_model(tmp_path, tmp_path / "m.gguf"), tmp_path, tmp_path)
 
 
 def test_what_is_not_verified_is_listed(h200):

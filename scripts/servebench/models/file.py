@@ -10,9 +10,14 @@ from urllib.parse import unquote
 from servebench.infrastructure import InfrastructureError
 
 
+def path_of(source: str) -> Path:
+    """The path a source names."""
+    return Path(unquote(source.removeprefix("file://"))).expanduser()
+
+
 def fetch(source: str, into: Path, progress: Callable[[str], None]) -> Path:
     """Bring the file into the directory `into`: a hard link where the file system allows it, else a copy."""
-    path = Path(unquote(source.removeprefix("file://"))).expanduser()
+    path = path_of(source)
     if not path.exists():
         raise InfrastructureError(f"{source}: no such file; put it there or name another source")
     if path.is_dir():
