@@ -57,7 +57,7 @@ def sections(plan: Plan, results: Path, cache_root: Path, language: str) -> Iter
     yield "To measure", to_measure(plan, results)
     yield "Models", models(plan, results, cache_root)
     yield "Engines", engines(plan, results)
-    yield "Needed, and there", needs(plan, results, cache_root)
+    yield "Needed, and what is there", needs(plan, results, cache_root)
     yield "Not verified", (f"{where}: {say(text, language)}" for where, text in requirements.unverified(plan))
     yield "Not as in the source, or ours where it is silent", (say(text, language) for text in plan.deviations)
 
@@ -76,6 +76,7 @@ def to_measure(plan: Plan, results: Path) -> Iterator[str]:
         often = "twice" if asked.repeats > 1 else "once"
         yield f"evaluations: {len(asked.targets)} targets, each asked {sizes} {often}, {asked.concurrency} at once"
     yield estimate.announcement(plan, results).removeprefix("servebench: ")
+    yield f"results: {results.absolute()}{'' if results.is_dir() else ', not there yet'}"
 
 
 def models(plan: Plan, results: Path, cache_root: Path) -> Iterator[str]:
@@ -98,6 +99,7 @@ def models(plan: Plan, results: Path, cache_root: Path) -> Iterator[str]:
 
 def engines(plan: Plan, results: Path) -> Iterator[str]:
     """What each engine is run from, and its settings."""
+    lacking = requirements.container_fault(plan)
     for key in dict.fromkeys(setting.engine.key for setting in plan.settings.values()):
         engine = plan.engines[key]
         key += f" ({', '.join(s.name for s in plan.settings.values() if s.engine is engine)})"
@@ -105,7 +107,7 @@ def engines(plan: Plan, results: Path) -> Iterator[str]:
             made = (results / "engines" / f"{engine.environment}.json").is_file()
             yield f"{key}: environment {engine.environment}, {'made' if made else 'to be made'}"
         elif engine.image:
-            yield f"{key}: image {requirements.image(engine)}"
+            yield f"{key}: image {requirements.image(engine)}{f', {lacking}' if lacking else ''}"
         elif engine.binary:
             found = shutil.which(engine.binary)
             yield f"{key}: program {found or f'{engine.binary}, NOT FOUND: install it or give its path'}"
@@ -138,6 +140,8 @@ def memory(plan: Plan, results: Path, cache_root: Path) -> Iterator[str]:
     if not found:
         return
     device = gpu.resolve(plan.runtime.device)
+    if device is None and (names := requirements.need_gpu(plan)):
+        yield f"GPU: this machine has none, and these need one: {', '.join(names)}"
     there = device.memory_gib if device else psutil.virtual_memory().total / GIB
     name = device.name if device else "memory of this machine, which has no GPU"
     known = [one for one in found if one.gib is not None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,29 @@ def _cache_gib(setting: Setting, streams: int, cache: Cache | None) -> float | N
     if cache is None:
         return None if about is None else about * 1024 * streams * context / GIB
     return cache.bytes(context, streams) / GIB
+
+
+def need_gpu(plan: Plan) -> list[str]:
+    """The settings whose engine, or the image it runs in, is made for GPUs alone."""
+    entries = yaml.safe_load((ROOT / "envs" / "images.yaml").read_text(encoding="utf-8"))
+    return [
+        setting.name
+        for setting in _launched(plan)
+        if ADAPTERS[setting.engine.kind].fills_device or entries.get(setting.engine.image, {}).get("cuda")
+    ]
+
+
+def container_fault(plan: Plan) -> str | None:
+    """What keeps the plan's images from being run here; None where nothing does."""
+    if not any(engine.runtime == "container" for engine in plan.engines.values()) or shutil.which("apptainer"):
+        return None
+    if not shutil.which("docker"):
+        return "NOT FOUND: docker or apptainer; install one"
+    try:
+        subprocess.run(["docker", "info"], check=True, capture_output=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return "docker is there, but its daemon DOES NOT ANSWER: start it, and see what docker info says"
+    return None
 
 
 def _share(setting: Setting) -> float:

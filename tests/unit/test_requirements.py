@@ -2,6 +2,8 @@
 
 import errno
 import json
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -106,6 +108,37 @@ def test_a_model_nothing_is_known_of_has_no_size(tmp_path):
     assert {one.setting for one in requirements.memory(l4, tmp_path, tmp_path) if one.gib is None} == set(l4.settings)
 
 
+def test_engines_that_need_a_gpu_are_named_where_there_is_none(h200, tmp_path, monkeypatch):
+    monkeypatch.setattr(plan_command.gpu, "resolve", lambda device: None)
+    first = next(plan_command.memory(h200, tmp_path, tmp_path))
+    assert first.startswith("GPU: this machine has none, and these need one: ")
+    named = set(first.partition(" one: ")[2].split(", "))
+    assert {"vllm-bf16", "llama-np4"} <= named
+    assert "ollama-p1" not in named, "Ollama's image runs on CPUs as well"
+
+
+@pytest.mark.parametrize(
+    ("there", "answer", "told"),
+    [
+        ([], 0, "NOT FOUND: docker or apptainer; install one"),
+        (["docker"], 1, "docker is there, but its daemon DOES NOT ANSWER: start it, and see what docker info says"),
+        (["docker"], 0, None),
+        (["docker", "apptainer"], 1, None),
+    ],
+)
+def test_what_keeps_images_from_being_run(h200, tmp_path, monkeypatch, there, answer, told):
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}" if name in there else None)
+
+    def run(argv, **options):
+        if answer:
+            raise subprocess.CalledProcessError(answer, argv)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    assert requirements.container_fault(h200) == told
+    line = next(line for line in plan_command.engines(h200, tmp_path) if "image docker.io/vllm" in line)
+    assert line.endswith(told or "c6e")
+
+
 def own_model(tmp_path, path):
     config = yaml.safe_load((CONFIG / "config.yaml").read_text(encoding="utf-8"))
     del config["evaluations"]
@@ -182,6 +215,7 @@ def test_the_command_says_it_all(tmp_path, monkeypatch):
         "main: 18 sessions, 106 measurements",
         "extra: 14 sessions, 42 measurements",
         "148 to measure: about ",
+        f"results: {tmp_path}/results/h200, not there yet",
         "qwen3-14b-q4_k_m: ollama://qwen3:14b, about 9.8 GB, not verified, to be fetched",
         "image docker.io/vllm/vllm-openai:v0.33.0@sha256:d825baf9",
         f"disk for models, {tmp_path}/cache: about 88.1 GB, ",
