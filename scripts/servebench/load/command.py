@@ -71,17 +71,41 @@ def run_load(
             bar.update(task, completed=state["elapsed_s"], total=state["total_s"], phase=state["phase"], counts=counts)
 
         measured = measure(target, workload, users, processes=processes, seed=seed, progress=show)
-    known = calibrate.known(cache.root())
+    known, line = calibrate.known(cache.root()), line or figures.Line()
     found = figures.measurement_figures(
         measured.requests,
         measured.chunks,
         measured.meta,
-        line or figures.Line(),
+        line,
         calibrated_users=known["max_users"] if known else None,
     )
     write_measurement(out, measured.requests, measured.chunks, {**found, "meta": measured.meta, "calibration": known})
-    _print_summary(Console(), measured, found, known)
+    _print_summary(Console(), measured, {**found, "meets_line": verdict(found, line)}, known)
     return 1 if _failed(found) else 0
+
+
+def counted(count: int) -> str:
+    """ "1 user", "4 users"."""
+    return f"{count} user{'' if count == 1 else 's'}"
+
+
+def verdict(found: dict[str, Any], line: figures.Line) -> str:
+    """Whether the line is met, and if not, what misses it."""
+    if found["meets_line"]:
+        return "yes"
+    misses = []
+    if found["target_requests"] < line.min_targets:
+        misses.append(f"{found['target_requests']} requests of {line.min_targets}")
+    if found["failures"]:
+        misses.append(f"{found['failures']} failed")
+    ttft_s, speed = found["ttft_p95_all_s"], found["user_tok_s"]
+    if ttft_s is not None and ttft_s > line.ttft_p95_s:
+        misses.append(f"TTFT p95 {ttft_s:.3f} s, at most {line.ttft_p95_s:g}")
+    if speed is not None and speed < line.user_tok_s:
+        misses.append(f"{speed:.1f} tok/s for one user, at least {line.user_tok_s:g}")
+    elif speed is None and not misses:
+        misses.append("no reply in more than one piece, so no speed")
+    return f"no: {'; '.join(misses)}"
 
 
 def _failed(found: dict[str, Any]) -> int:
@@ -93,7 +117,8 @@ def _print_summary(
 ) -> None:
     meta = measured.meta
     window = f"{found['window_s']:.1f} s" if found["window_s"] else "nothing"
-    table = Table(title=f"{meta['target']['model']} · {meta['mode']} · {meta['users']} users · {window}", min_width=56)
+    title = f"{meta['target']['model']} · {meta['mode']} · {counted(meta['users'])} · {window}"
+    table = Table(title=title, min_width=56)
     table.add_column("figure")
     table.add_column("value", justify="right")
     _rows(table, found, _SHOWN)
@@ -125,7 +150,7 @@ def _rows(table: Table, found: dict[str, Any], shown: tuple[tuple[str, str, str]
     for name, words, form in shown:
         value = found.get(name)
         if value is not None:
-            table.add_row(words, ("yes" if value else "no") if isinstance(value, bool) else form.format(value))
+            table.add_row(words, form.format(value))
 
 
 def client_error(known: dict[str, Any] | None, users: int) -> list[tuple[str, str]]:
