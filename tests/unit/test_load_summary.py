@@ -1,9 +1,13 @@
 """What `servebench load` says of what it has measured, and meanwhile."""
 
+import io
+
 import pytest
+from rich.console import Console
 
 from servebench.figures import Line
 from servebench.load import command
+from servebench.load.workload import Workload
 
 MET = {"meets_line": True, "target_requests": 20, "failures": 0, "ttft_p95_all_s": 2.0, "user_tok_s": 10.0}
 
@@ -21,6 +25,28 @@ MET = {"meets_line": True, "target_requests": 20, "failures": 0, "ttft_p95_all_s
 )
 def test_a_line_that_is_missed_says_by_what(found, said):
     assert command.verdict({**MET, "meets_line": not found, **found}, Line()) == said
+
+
+@pytest.mark.parametrize(
+    ("workload", "said"),
+    [
+        ({"warmup_s": 15, "window_s": 60}, "loading with 4 users: at least 75 s, and until the last reply"),
+        ({"mode": "count", "requests": 9}, "loading with 4 users"),
+    ],
+)
+def test_how_long_a_load_takes_as_far_as_it_is_known(workload, said):
+    assert command.expected(Workload(**{"prompts": "en-short", "max_tokens": 8} | workload), 4) == said
+
+
+def test_each_phase_is_said_once_where_no_bar_can_be_drawn():
+    said, on_terminal = io.StringIO(), io.StringIO()
+    for console in (Console(file=said, width=80), Console(file=on_terminal, force_terminal=True)):
+        tell = command.phases(console)
+        for second in range(3):
+            tell("warmup", f": {second} s")
+        tell("window", ": 3 s")
+    assert said.getvalue() == "warmup: 0 s\nwindow: 3 s\n"
+    assert on_terminal.getvalue() == ""
 
 
 def test_one_user_is_one():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,8 @@ def run_load(
     The exit status: 1 when any request failed, else 0."""
     out.mkdir(parents=True, exist_ok=True)
     console = Console(stderr=True)
+    tell = phases(console)
+    tell(expected(workload, users))
     columns = (TextColumn("{task.fields[phase]}"), BarColumn(), TextColumn("{task.fields[counts]}"))
     with Bar(*columns, console=console, transient=True) as bar:
         task = bar.add_task("load", total=None, phase="starting", counts="")
@@ -68,6 +71,7 @@ def run_load(
             counts = f"{state['elapsed_s']:.0f} s, {state['running']} running, {state['finished']} finished"
             if state["failures"]:
                 counts += f", [red]{state['failures']} failed"
+            tell(state["phase"], f": {counts}")
             bar.update(task, completed=state["elapsed_s"], total=state["total_s"], phase=state["phase"], counts=counts)
 
         measured = measure(target, workload, users, processes=processes, seed=seed, progress=show)
@@ -82,6 +86,25 @@ def run_load(
     write_measurement(out, measured.requests, measured.chunks, {**found, "meta": measured.meta, "calibration": known})
     _print_summary(Console(), measured, {**found, "meets_line": verdict(found, line)}, known)
     return 1 if _failed(found) else 0
+
+
+def expected(workload: Workload, count: int) -> str:
+    """What is about to be done and, where it can be known, for how long."""
+    whole = workload.mode in figures.WHOLE_MODES
+    takes = "" if whole else f": at least {workload.warmup_s + workload.window_s:.0f} s, and until the last reply"
+    return f"loading with {counted(count)}{takes}"
+
+
+def phases(console: Console) -> Callable[..., None]:
+    """Prints what is said first of each phase, where no bar can be drawn."""
+    said: set[str] = set()
+
+    def tell(phase: str, more: str = "") -> None:
+        if not console.is_terminal and phase not in said:
+            said.add(phase)
+            console.print(f"{phase}{more}", highlight=False)
+
+    return tell
 
 
 def counted(count: int) -> str:
