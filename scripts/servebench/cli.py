@@ -49,19 +49,19 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         app(args=_one_each(sys.argv[1:] if argv is None else argv))
     except Fault as fault:
-        print(f"servebench: {fault}", file=sys.stderr)
+        _tell(str(fault))
         raise SystemExit(1) from None
     except OSError as error:
         if error.filename is None and error.errno not in DISK:
             raise
         room = "; make room and run the same again: what was measured is kept" if error.errno in DISK else ""
         where = "" if error.filename is None else f"{error.filename}: "
-        print(f"servebench: {where}{error.strerror}{room}", file=sys.stderr)
+        _tell(f"{where}{error.strerror}{room}")
         raise SystemExit(1) from None
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "servebench":
             raise
-        print(f"servebench: this verb needs {error.name}; install servebench[workflow]", file=sys.stderr)
+        _tell(f"this verb needs {error.name}; install servebench[workflow]")
         raise SystemExit(1) from None
 
 
@@ -354,6 +354,14 @@ def _start(log: Path | None) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", handlers=handlers)
     logging.getLogger("servebench").setLevel(logging.INFO)
     logging.raiseExceptions = False  # where no message can be written, what is written next says why
+
+
+def _tell(fault: str) -> None:
+    """What ends a verb: on the console, and in its log file, which is all that is left of a job elsewhere."""
+    print(f"servebench: {fault}", file=sys.stderr)
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, logging.FileHandler):
+            handler.handle(logging.makeLogRecord({"msg": fault, "levelno": logging.ERROR}))
 
 
 @contextmanager

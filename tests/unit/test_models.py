@@ -3,6 +3,7 @@
 import hashlib
 import http.server
 import json
+import logging
 import threading
 import zipfile
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ import pytest
 from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter
 from gguf.quants import dequantize, quantize
 
-from servebench import models
+from servebench import cli, models
 from servebench.infrastructure import InfrastructureError
 from servebench.models import facts, https, ollama, requantize
 from servebench.plan import Model
@@ -45,6 +46,22 @@ def source(tmp_path: Path) -> Path:
     path.mkdir()
     (path / "weights.gguf").write_bytes(CONTENT)
     return path
+
+
+def test_what_ends_a_fetch_is_in_its_log_as_well(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    monkeypatch.setenv("SERVEBENCH_CACHE", str(tmp_path / "cache"))
+    known, log = msgspec.json.encode({"m": model("file:///no/100%.gguf")}).decode(), tmp_path / "m.log"
+    options = ["--models", known, "--runtime", "{}", "--out", str(tmp_path / "m.json"), "--log", str(log)]
+    with pytest.raises(SystemExit) as end:
+        cli.main(["fetch", "m", *options])
+    for handler in logging.getLogger().handlers:
+        handler.close()
+    assert end.value.code == 1
+    said = "file:///no/100%.gguf: no such file; put it there or name another source"
+    assert capsys.readouterr().err == f"servebench: {said}\n"
+    (line,) = log.read_text(encoding="utf-8").splitlines()
+    assert line.endswith(said)
 
 
 class Ranges(http.server.SimpleHTTPRequestHandler):
