@@ -15,7 +15,7 @@ import pytest
 
 import synthetic
 from servebench import charts, tables
-from servebench.charts import against_users, style
+from servebench.charts import against_users, style, timeline
 from servebench.charts.files import save
 from servebench.plan import Plan
 from servebench.tables import SCHEMAS
@@ -118,6 +118,21 @@ def test_runs_are_never_in_one_plot() -> None:
     settings = [{row["setting"] for row in rows if "setting" in row} for rows in made["datasets"].values()]
     assert {"llama-np16", "llama-np16-control"} not in settings
     assert any("extra" in line for line in made["vconcat"][1]["title"]["subtitle"])
+
+
+def test_the_timeline_is_of_the_round_with_the_highest_output_without_its_last_part_of_a_second() -> None:
+    cells = synthetic.quickstart_cells()[:1]  # the second round has the larger output
+    plan = synthetic.plan_of(cells, "quickstart")
+    content = tables.make(list(synthetic.records_of(cells, plan, window_s=10)), [], plan)
+    best = max(content["measurements"].to_pylist(), key=lambda row: row["output_tok_s"])
+    last = max(row["second"] for row in content["timeline"].to_pylist() if row["round"] == best["round"])
+    shown = timeline.points(content, best["run"])
+    assert best["round"] == 2 and {row["round"] for row in shown} == {2}
+    assert max(row["second"] for row in shown) == last - 1
+    made = charts.whole("timeline", content, style.Style(), list(plan.runs)).to_dict()
+    assert made["title"]["text"].endswith("round 2")
+    seconds = {row["second"]: row["output_tok_s"] for row in rows_drawn(made) if "second" in row}
+    assert max(seconds) == last and seconds[last] == seconds[last - 1]
 
 
 def leaves(content: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -12,41 +12,42 @@ from servebench.charts.style import FAINT, LINE, Row, Style, inline, rows_of
 
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
-    """From `timeline`: round 1 of the setting × users with the highest output of the run."""
-    rows = [row for row in rows_of(tables, "settings", run) if row["output_tok_s_max"] is not None]
-    best = max(rows, key=lambda row: row["output_tok_s_max"], default=None)
+    """From `timeline`: the seconds of the measurement with the highest output of the run, but for the last, in part."""
+    best = _highest(tables, run)
     if best is None:
         return []
-    ours = [
-        row | {"engine": best["engine_kind"]}
-        for row in rows_of(tables, "timeline", run)
-        if (row["setting"], row["users"]) == (best["setting"], best["users"])
-    ]
-    first = min((row["round"] for row in ours), default=None)
-    return [row for row in ours if row["round"] == first]
+    ours = [row for row in rows_of(tables, "timeline", run) if _key(row) == _key(best)]
+    ours.sort(key=lambda row: row["second"])
+    return [row | {"engine": best["engine_kind"]} for row in ours[:-1]]
+
+
+def _highest(tables: Mapping[str, pa.Table], run: str) -> Row | None:
+    """The row of `measurements` with the highest output among those that `timeline` has."""
+    there = {_key(row) for row in rows_of(tables, "timeline", run)}
+    rows = [row for row in rows_of(tables, "measurements", run) if row["output_tok_s"] is not None]
+    return max((row for row in rows if _key(row) in there), key=lambda row: row["output_tok_s"], default=None)
+
+
+def _key(row: Row) -> tuple[Any, ...]:
+    return row["setting"], row["users"], row["round"]
 
 
 def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
     """Three plots over the same seconds; the window is shaded."""
-    rows = points(tables, run)
-    values = {"setting": rows[0]["setting"], "users": rows[0]["users"], "round": rows[0]["round"]} if rows else {}
-    values = values or {"setting": "–", "users": "–", "round": "–"}
-    if not rows:
+    best, rows = _highest(tables, run), points(tables, run)
+    values = {name: best[name] if best else "–" for name in ("setting", "users", "round")}
+    if best is None or not rows:
         return style.nothing("timeline", **values)
-    window = [
-        row["window_s"]
-        for row in rows_of(tables, "measurements", run)
-        if all(row[name] == values[name] for name in ("setting", "users", "round"))
-    ]
+    rows.append(rows[-1] | {"second": rows[-1]["second"] + 1})  # where the last step ends
     shown = ["running", "output_tok_s"]
     shown += ["foreign_utilisation"] if any(row["foreign_utilisation"] is not None for row in rows) else []
-    plots = [_plot(rows, name, window[0], style, name == shown[-1]) for name in shown]
+    plots = [_plot(rows, name, best["window_s"], style, name == shown[-1]) for name in shown]
     return style.finished(alt.vconcat(*plots, spacing=10), "timeline", **values)
 
 
 def _plot(rows: list[Row], name: str, window_s: float | None, style: Style, last: bool) -> Any:
     seconds = [row["second"] for row in rows]
-    scale = alt.Scale(domain=[min(seconds), max(seconds) + 1], nice=False)
+    scale = alt.Scale(domain=[min(seconds), max(seconds)], nice=False, clamp=True)
     colour = LINE[0] if name == "foreign_utilisation" else style.colour(rows[0]["engine"])
     x = alt.X("second:Q", scale=scale, title=style.say("charts.timeline.x") if last else None)
     x = x.axis(grid=False, labels=last, tickCount=10)
