@@ -70,6 +70,19 @@ def test_other_weights_are_told() -> None:
     assert said[2] == answer.Sentence("answer.weights", {"first": "BF16", "others": "Q4_K_M"})
 
 
+def test_a_leading_row_with_a_mark_has_a_star_and_all_marked_rows_have_links() -> None:
+    unstable = {"users": 4, "output_tok_s_min": 200.0, "output_tok_s_max": 260.0}
+    cells = [{"setting": f"llama-np{slots}"} | unstable for slots in range(8, 17)]
+    content_of, plan = made({"setting": "llama-np4", "users": 4}, *cells)
+    said_first = answer.answer(content_of, plan, "main")
+    assert re.fullmatch(r"llama-np\d+\*", said_first[0].values["setting"])
+    assert said_first[1].values["settings"].count("* (200–260)") == 8
+    line = next(sentence for sentence in said_first if sentence.key == "answer.line")
+    assert line.values["settings"].startswith("llama-np4, llama-np8*, ")
+    marked = asked(content_of, plan)["sure"][-1]
+    assert marked.key == "question.sure_marked" and len(marked.rows) == marked.values["marked"] == 9
+
+
 def test_a_gap_below_the_most_users_is_told() -> None:
     slow = {"ttft_p50_s_max": 3.0, "ttft_p95_s_max": 3.2}
     cells = [{"setting": "llama-np16", "users": 2} | slow, {"setting": "llama-np16", "users": 8}]

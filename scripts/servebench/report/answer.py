@@ -63,7 +63,7 @@ def _highest(rows: Sequence[Row], figure: str, users: int | None, key: str) -> I
         return
     there.sort(key=lambda row: -(row[f"{figure}_min"] + row[f"{figure}_max"]))
     first = there[0]
-    values = {"users": users, "setting": first["setting"], "range": span_of(first, figure)}
+    values = {"users": users, "setting": starred(first), "range": span_of(first, figure)}
     yield Sentence(key, values, sources(there[:1]))
     close = [row for row in there[1:] if not separated(first, row, figure)]
     near = [row for row in close if overlap(first, row, figure)]
@@ -73,7 +73,7 @@ def _highest(rows: Sequence[Row], figure: str, users: int | None, key: str) -> I
     if single:
         yield Sentence("answer.one_round", {"settings": named(single, figure)}, sources(single))
     if not close and len(there) > 1:
-        values = {"setting": there[1]["setting"], "range": span_of(there[1], figure)}
+        values = {"setting": starred(there[1]), "range": span_of(there[1], figure)}
         yield Sentence("answer.next", values, sources(there[1:2]))
     weights = {row["quantization"] or "?" for row in (close or there[1:2])} - {first["quantization"] or "?"}
     if weights:
@@ -105,7 +105,7 @@ def _line(rows: Sequence[Row], plan: Plan) -> Iterator[Sentence]:
         yield Sentence("answer.line_nowhere", limits | {"judged": len(judged)})
         return
     best = met_at_most(rows)
-    values = {"users": best[0]["users"], "settings": ", ".join(row["setting"] for row in best)}
+    values = {"users": best[0]["users"], "settings": ", ".join(map(starred, best))}
     counts = {"met": len(met), "judged": len(judged)}
     yield Sentence("answer.line", limits | values | counts, sources(best))
     gaps = [name for name in dict.fromkeys(row["setting"] for row in met) if _has_gap(rows, name)]
@@ -167,7 +167,7 @@ def _card(use: str, figure: str, users: int, rows: Sequence[Row], plan: Plan) ->
         Sentence(
             "card.evidence",
             {
-                "setting": row["setting"],
+                "setting": starred(row),
                 "users": users,
                 "output": span_of(row, "output_tok_s"),
                 "speed": span_of(row, "user_tok_s"),
@@ -181,7 +181,7 @@ def _card(use: str, figure: str, users: int, rows: Sequence[Row], plan: Plan) ->
     if others:
         evidence.append(Sentence("card.also", {"settings": named(others, figure)}, sources(others)))
     limits = [limit for row in chosen for limit in _limits(row, rows, plan)]
-    return Card(use, [row["setting"] for row in chosen], users, evidence, limits)
+    return Card(use, [starred(row) for row in chosen], users, evidence, limits)
 
 
 def _limits(row: Row, rows: Sequence[Row], plan: Plan) -> Iterator[Sentence]:
@@ -193,7 +193,7 @@ def _limits(row: Row, rows: Sequence[Row], plan: Plan) -> Iterator[Sentence]:
         yield Sentence("card.not_beyond", {"setting": row["setting"], "users": most})
         return
     worse = missed[0]
-    values, source = {"setting": row["setting"], "users": worse["users"]}, sources([worse])
+    values, source = {"setting": starred(worse), "users": worse["users"]}, sources([worse])
     if worse["ttft_p95_s_max"] is not None and worse["ttft_p95_s_max"] > plan.line.ttft_p95_s:
         yield Sentence("card.ttft", values | {"range": span_of(worse, "ttft_p95_s")}, source)
     if worse["user_tok_s_min"] is not None and worse["user_tok_s_min"] < plan.line.user_tok_s:
@@ -209,9 +209,14 @@ def sources(rows: Sequence[Row]) -> list[tuple[str, str]]:
     return [(anchor(row), f"{row['setting']} · {row['users']}") for row in rows]
 
 
+def starred(row: Row) -> str:
+    """The row's setting, with the star that the tables show where the row has a mark."""
+    return f"{row['setting']}*" if row["marks"] else str(row["setting"])
+
+
 def named(rows: Sequence[Row], figure: str) -> str:
-    """`a (1–2), b (3)`."""
-    return ", ".join(f"{row['setting']} ({span_of(row, figure)})" for row in rows)
+    """`a (1–2), b* (3)`."""
+    return ", ".join(f"{starred(row)} ({span_of(row, figure)})" for row in rows)
 
 
 def span_of(row: Row, figure: str) -> str:

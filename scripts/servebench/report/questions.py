@@ -16,10 +16,9 @@ from servebench.charts.bars import usual_users
 from servebench.charts.style import Row, digits, rows_of, span
 from servebench.plan import Plan
 from servebench.report import content
-from servebench.report.answer import Sentence, covered, met_at_most, separated, sources, span_of
+from servebench.report.answer import Sentence, covered, met_at_most, named, separated, sources, span_of, starred
 
 Answer = Iterator[Sentence]
-MOST_LINKS = 6  # to rows, behind one sentence
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ def _people(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> Answer:
     if not best:
         yield Sentence("question.people_none", {"users": min(row["users"] for row in rows), "rounds": plan.rounds})
     else:
-        users, names = best[0]["users"], ", ".join(row["setting"] for row in best)
+        users, names = best[0]["users"], ", ".join(map(starred, best))
         yield Sentence("question.people", {"users": users, "settings": names, "rounds": plan.rounds}, sources(best))
         if users == max(row["users"] for row in rows):
             yield Sentence("question.people_more", {"users": users})
@@ -95,11 +94,10 @@ def _alone(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> Answer:
         return
     rows.sort(key=lambda row: -(row["user_tok_s_min"] + row["user_tok_s_max"]))
     close = [row for row in rows[1:] if not separated(rows[0], row, "user_tok_s")]
-    values = {"setting": rows[0]["setting"], "range": span_of(rows[0], "user_tok_s")}
+    values = {"setting": starred(rows[0]), "range": span_of(rows[0], "user_tok_s")}
     yield Sentence("question.alone", values, sources(rows[:1]))
     if close:
-        named = ", ".join(f"{row['setting']} ({span_of(row, 'user_tok_s')})" for row in close)
-        yield Sentence("question.alone_close", {"settings": named}, sources(close))
+        yield Sentence("question.alone_close", {"settings": named(close, "user_tok_s")}, sources(close))
     weights = {row["quantization"] for row in rows} - {None}
     if len(weights) > 1:
         yield Sentence("question.weights", {"weights": ", ".join(sorted(weights))})
@@ -116,8 +114,8 @@ def _changed(tables: Mapping[str, pa.Table], run: str, kind: str) -> Answer:
             continue
         values = {
             "users": users,
-            "setting": f"{pair['setting']} ({_what(one, kind)})",
-            "base": f"{pair['baseline']} ({_what(base, kind)})",
+            "setting": f"{starred(one)} ({_what(one, kind)})",
+            "base": f"{starred(base)} ({_what(base, kind)})",
             "range": span_of(one, "output_tok_s"),
             "base_range": span_of(base, "output_tok_s"),
             "ratio": span(pair["ratio_min"], pair["ratio_max"]),
@@ -161,7 +159,7 @@ def _slow(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> Answer:
         values |= {"settings": ", ".join(row["settings"]), "band": _band(bands[0])}
         values |= {"slow": row["band_slow"], "total": row["band_total"]}
         key = "slow" if row["band_total"] else "slow_band_empty"
-        yield Sentence(f"question.{key}", values, sources(_with_slow(bands, row)[:MOST_LINKS]))
+        yield Sentence(f"question.{key}", values, sources(_with_slow(bands, row)))
     if not bands or not groups:
         yield Sentence("question.slow_unknown")
     prefills = rows_of(tables, "slow_prefills", run)
@@ -171,7 +169,7 @@ def _slow(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> Answer:
     counts = {name: sum(row[name] for row in prefills) for name in ("slow", "total")}
     key = "prefills" if counts["total"] else "prefills_none"
     slow = [row for row in prefills if row["slow"]]
-    yield Sentence(f"question.{key}", counts | {"band": _band(prefills[0])}, sources(slow[:MOST_LINKS]))
+    yield Sentence(f"question.{key}", counts | {"band": _band(prefills[0])}, sources(slow))
 
 
 def _with_slow(rows: Sequence[Row], group: Row) -> list[Row]:
@@ -280,9 +278,9 @@ def _sure(tables: Mapping[str, pa.Table], plan: Plan) -> Answer:
     unstable = [row for row in judged if row["unstable"]]
     if judged:
         values = {"unstable": len(unstable), "judged": len(judged)}
-        yield Sentence("question.sure_unstable", values, sources(unstable[:MOST_LINKS]))
+        yield Sentence("question.sure_unstable", values, sources(unstable))
     marked = [row for row in rows if row["marks"]]
-    yield Sentence("question.sure_marked", {"marked": len(marked), "all": len(rows)}, sources(marked[:MOST_LINKS]))
+    yield Sentence("question.sure_marked", {"marked": len(marked), "all": len(rows)}, sources(marked))
 
 
 def _missing(tables: Mapping[str, pa.Table], plan: Plan) -> Answer:
