@@ -204,7 +204,7 @@ def test_what_was_not_measured_is_no_answer() -> None:
     assert said(found["answers"]) == ["answers_not"]
     assert "slots" not in found and "queue" not in found
     assert said(found["missing"]) == ["missing"]
-    assert found["missing"][0].values == {"wanted": 2, "there": 2, "failed": 0, "absent": 0}
+    assert found["missing"][0].values == {"wanted": 2, "there": 2}
 
 
 def test_no_difference_found_is_not_called_no_difference() -> None:
@@ -259,9 +259,10 @@ def test_slow_requests_and_prefills_are_told_with_their_counts_or_as_not_known()
         content_of[name] = tables.table(name, [])
     assert said(asked(content_of, plan)["slow"]) == ["slow_unknown", "prefills_unknown"]
     nothing = group | dict.fromkeys(counts, 0) | {"settings": ["llama-np16"], "other_total": 4}
-    content_of["slow_by_micro_batch"] = tables.table("slow_by_micro_batch", [nothing])
+    content_of["slow_by_micro_batch"] = tables.table("slow_by_micro_batch", [nothing, nothing | {"micro_batch": 2048}])
     content_of["slow_prefills"] = tables.table("slow_prefills", [place | prefill | {"slow": 0, "total": 0}])
     assert said(asked(content_of, plan)["slow"]) == ["slow_band_empty", "prefills_none"]
+    assert "of other lengths, 0 of 8 took over 1 s" in report.sentence(asked(content_of, plan)["slow"][0])
 
 
 def test_energy_is_told_from_the_least_to_the_most_or_as_not_known() -> None:
@@ -292,6 +293,15 @@ def test_cost_is_told_with_paid_idle_time_or_as_not_known() -> None:
     launches = tables.table("sessions", [row | {"first_token_s": None} for row in empty])
     content_of["paid_idle"] = tables.paid_idle(launches, 3.6, 10)
     assert said(asked(content_of, priced)["cost"])[1] == "cost_start_unknown"
+
+
+def test_the_machine_stands_with_its_cores_and_memory_where_they_are_known() -> None:
+    content_of, plan = made({"setting": "llama-np16", "users": 4})
+    assert content.machines(content_of) == [("NVIDIA H200", 96, None)]
+    assert "<dd>NVIDIA H200</dd>" in report.page(content_of, plan)
+    rows = [row | {"machine_memory_gib": 503.4} for row in content_of["sessions"].to_pylist()]
+    page = report.page(content_of | {"sessions": tables.table("sessions", rows)}, plan)
+    assert "NVIDIA H200, in a machine with 96 cores and 503 GiB of memory" in page
 
 
 def conditions(page: str) -> str:
@@ -420,6 +430,9 @@ def test_what_failed_and_what_is_missing_is_listed_with_its_reason() -> None:
     made_of = tables.make(records, [], plan)
     gaps = content.missing(made_of, plan)
     assert [(g["users"], g["round"], g["reason"]) for g in gaps] == [(4, 2, "CUDA <out of memory>"), (8, 2, None)]
+    missing = asked(made_of, plan)["missing"]
+    assert said(missing) == ["missing", "missing_failed", "missing_absent"]
+    assert [sentence.values.get("count") for sentence in missing] == [None, 1, 1]
     page = report.page(made_of, plan)
     assert "CUDA &lt;out of memory&gt;" in page
     assert "CUDA <out of memory>" not in page

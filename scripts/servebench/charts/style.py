@@ -51,7 +51,7 @@ LINE = ("#b3202c", "#ff8a8f")
 
 COUNTED = (
     *("user", "request", "round", "setting", "row", "combination", "measurement", "comparison", "pair", "condition"),
-    *("prompt", "question", "target", "time", "fact", "minute"),
+    *("prompt", "question", "target", "time", "fact", "minute", "core"),
 )
 _ONE = re.compile(rf"(?<![\d.,–-])1 ({'|'.join(COUNTED)})s\b")
 

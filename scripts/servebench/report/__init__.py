@@ -92,7 +92,7 @@ def page(tables: Mapping[str, pa.Table], plan: Plan, style: Mapping[str, Any] | 
         starts=content.cold_starts(tables),
         published=content.published(tables),
         expected=content.expected(tables),
-        machines=sorted({row["machine"] for row in rows_of(tables, "sessions") if row["machine"]}),
+        machines=content.machines(tables),
         fingerprints=len({row["fingerprint"] for row in rows_of(tables, "sessions") if row["fingerprint"]}),
         client=_client(tables),
         workloads=_workloads(plan),

@@ -122,6 +122,12 @@ def servers(tables: Mapping[str, pa.Table], plan: Plan) -> list[dict[str, Any]]:
     return seen
 
 
+def machines(tables: Mapping[str, pa.Table]) -> list[tuple[str, int | None, float | None]]:
+    """(name, cores, memory in GiB) of each machine that a server ran on, once, in the order of the launches."""
+    rows = [row for row in rows_of(tables, "sessions") if row["machine"]]
+    return list(dict.fromkeys((row["machine"], row["cores"], row["machine_memory_gib"]) for row in rows))
+
+
 def notes(plan: Plan) -> list[tuple[str, Any]]:
     """(what, text or text per language) for each note on a model or setting, each note once."""
     found = [(model.name + f" {model.quantization or ''}", model.note) for model in plan.models.values() if model.note]

@@ -154,12 +154,20 @@ def _slow(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> Answer:
         return
     bands = [row for row in rows_of(tables, "slow_requests", run) if row["band_low"] is not None]
     groups = rows_of(tables, "slow_by_micro_batch", run)
-    for row in groups if bands else ():
+    told = groups if bands else []
+    for row in (row for row in told if row["band_total"]):
         values = {name: row[name] for name in ("engine_kind", "micro_batch", "users_most", "other_slow", "other_total")}
         values |= {"settings": ", ".join(row["settings"]), "band": _band(bands[0])}
         values |= {"slow": row["band_slow"], "total": row["band_total"]}
-        key = "slow" if row["band_total"] else "slow_band_empty"
-        yield Sentence(f"question.{key}", values, sources(_with_slow(bands, row)))
+        yield Sentence("question.slow", values, sources(_with_slow(bands, row)))
+    empty = [row for row in told if not row["band_total"]]
+    if empty:
+        values = {name: sum(row[name] for row in empty) for name in ("other_slow", "other_total")}
+        values |= {"settings": ", ".join(name for row in empty for name in row["settings"]), "band": _band(bands[0])}
+        values |= {"users_most": empty[0]["users_most"]}
+        yield Sentence(
+            "question.slow_band_empty", values, sources([one for row in empty for one in _with_slow(bands, row)])
+        )
     if not bands or not groups:
         yield Sentence("question.slow_unknown")
     prefills = rows_of(tables, "slow_prefills", run)
@@ -286,8 +294,11 @@ def _sure(tables: Mapping[str, pa.Table], plan: Plan) -> Answer:
 def _missing(tables: Mapping[str, pa.Table], plan: Plan) -> Answer:
     gaps = content.missing(tables, plan)
     failed = sum(gap["reason"] is not None for gap in gaps)
-    values = {"wanted": plan.measurements, "there": plan.measurements - len(gaps)}
-    yield Sentence("question.missing", values | {"failed": failed, "absent": len(gaps) - failed})
+    yield Sentence("question.missing", {"wanted": plan.measurements, "there": plan.measurements - len(gaps)})
+    if failed:
+        yield Sentence("question.missing_failed", {"count": failed})
+    if len(gaps) > failed:
+        yield Sentence("question.missing_absent", {"count": len(gaps) - failed})
     thrown = len(rows_of(tables, "discarded"))
     if thrown:
         yield Sentence("question.discarded", {"count": thrown})

@@ -147,6 +147,8 @@ threads int threads the server says it computes with
 facts text JSON, what the server says about itself
 users ints! numbers of users measured in it
 machine text
+cores int of the machine
+machine_memory_gib real of the machine, beside that of its GPUs
 fingerprint text
 model_sha256 text
 model_size_bytes int
