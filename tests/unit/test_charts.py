@@ -94,6 +94,8 @@ def test_without_data_a_chart_says_so(name: str, language: str) -> None:
         assert "encoding" not in made or "x" not in made["encoding"], "no axis without data"
         said = "".join(row["text"] for row in rows_drawn(made)).replace("\n", "")
         assert said.replace(" ", "") == style.words("charts.nothing")[language].replace(" ", "")
+        assert made["title"]["subtitle"] == [style.words("charts.no_data")[language]]
+        assert made["description"] == style.words("charts.nothing")[language]
         assert charts.runs_with_data(name, content, ["main"]) == []
 
 

@@ -170,7 +170,10 @@ class Style:
         """A chart that says there is nothing to draw."""
         note = alt.Chart(inline([{"text": "\n".join(lines(self.say("charts.nothing"), 46))}]))
         said = note.mark_text(fontSize=14, lineHeight=20, lineBreak="\n", color=MUTED[0]).encode(text="text:N")
-        return self.finished(said.properties(width=self.width, height=120), key, **values)
+        title = alt.TitleParams(self.say(f"charts.{key}.title", **values), subtitle=[self.say("charts.no_data")])
+        return said.properties(
+            width=self.width, height=120, title=title, description=self.say("charts.nothing"), usermeta={"room": 0}
+        )
 
 
 def rows_of(tables: Mapping[str, pa.Table], name: str, run: str | None = None) -> list[Row]:
