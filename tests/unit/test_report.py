@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 import synthetic
-from servebench import configuration, report, tables
+from servebench import charts, configuration, report, tables
 from servebench.charts.style import LANGUAGES, labels, words
 from servebench.report import answer, content, questions
 
@@ -409,6 +409,20 @@ def test_every_table_on_the_page_can_be_fetched() -> None:
     for name in ("sessions.parquet", "slow_prefills.parquet", "paid_idle.parquet", "concurrency.json"):
         assert f'href="../tables/{name}"' in page
     assert "quantization.json" not in page and "cost.parquet" not in page
+
+
+def test_a_chart_links_to_its_values_on_the_page_or_to_their_file() -> None:
+    content_of, plan = made(*({"setting": f"llama-np{slots}", "users": 4} for slots in (4, 8)))
+    page = report.page(content_of, plan)
+    links = dict(re.findall(r'<figure id="chart-(\w+)-main">.*?<p class="rows"><a href="([^"]+)"', page, re.S))
+    assert links["output_bars"] == links["slots"] == "#values-main"
+    assert links["timeline"] == "../tables/timeline.parquet" and links["ttft_ecdf"] == "../tables/ttft.parquet"
+    for name, link in links.items():
+        table = charts.table(name)
+        assert table in report.TABLES
+        assert (table == "settings") == link.startswith("#")
+        if table != "settings":
+            assert not charts.runs_with_data(name, content_of | {table: content_of[table].slice(0, 0)}, ["main"])
 
 
 def test_no_sentence_states_a_cause() -> None:

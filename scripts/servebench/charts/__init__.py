@@ -66,6 +66,11 @@ def runs_with_data(name: str, tables: Mapping[str, pa.Table], runs: Sequence[str
     return [run for run in asked if module.points(tables, run)]
 
 
+def table(name: str) -> str:
+    """The table that has the values of the chart called `name`."""
+    return str(getattr(importlib.import_module(f"servebench.charts.{name}"), "TABLE", "settings"))
+
+
 def draw(style: Mapping[str, Any], results: Path) -> list[Path]:
     """Draw every chart of an experiment as `<results>/charts/<name>` .html, .svg and .png; returns the paths.
 

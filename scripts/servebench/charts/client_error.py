@@ -10,6 +10,8 @@ import pyarrow as pa
 
 from servebench.charts.style import DASHES, INK, Row, Style, inline, log_ticks, rows_of
 
+TABLE = "calibration"
+
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
     """From `calibration`: milliseconds, p99."""

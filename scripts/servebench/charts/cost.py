@@ -11,6 +11,7 @@ from servebench.charts.against_users import against_users
 from servebench.charts.style import Row, Style, bits, rows_of, span
 
 FIGURE = "usd_per_million_tokens"
+TABLE = "cost"
 
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:

@@ -10,6 +10,8 @@ import pyarrow as pa
 from servebench.charts.spans import intervals
 from servebench.charts.style import Row, Style, rows_of, span
 
+TABLE = "ratios"
+
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
     """From `ratios`: output tok/s over the control of the run; none in a run without one."""

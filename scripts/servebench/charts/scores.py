@@ -11,6 +11,7 @@ from servebench.charts.spans import intervals
 from servebench.charts.style import Row, Style, rows_of
 
 OF_NO_RUN = True
+TABLE = "scores"
 
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:

@@ -11,6 +11,8 @@ from servebench.charts.spans import intervals
 from servebench.charts.style import Row, Style, rows_of
 from servebench.statistics import share_interval
 
+TABLE = "slow_requests"
+
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
     """From `slow_requests`: where nobody queued and some request was slow, both kinds, with 95 % intervals."""

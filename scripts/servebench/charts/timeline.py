@@ -10,6 +10,8 @@ import pyarrow as pa
 
 from servebench.charts.style import FAINT, LINE, Row, Style, inline, rows_of
 
+TABLE = "timeline"
+
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
     """From `timeline`: the seconds of the measurement with the highest output of the run, but for the last, in part."""

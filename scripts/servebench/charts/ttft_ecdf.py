@@ -11,6 +11,7 @@ import pyarrow as pa
 from servebench.charts.style import LINE, MUTED, Row, Style, inline, rows_of
 
 STEPS = 32
+TABLE = "ttft"
 
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:

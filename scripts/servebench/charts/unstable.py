@@ -11,6 +11,7 @@ from servebench.charts.spans import intervals
 from servebench.charts.style import Row, Style, digits, rows_of
 
 MOST = 20
+TABLE = "unstable"
 
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:

@@ -138,7 +138,7 @@ def drawn(
                 said[language] = {"title": title["text"], "subtitle": joined, "alt": made.get("description", "")}
                 datasets |= made.pop("datasets", {})
                 specifications[key][language] = made
-            figures.append({"name": name, "run": run, "key": key, "said": said})
+            figures.append({"name": name, "run": run, "key": key, "said": said, "table": charts.table(name)})
     pairs = [*ENGINES.values(), INK, FAINT, MUTED, PAPER, LINE]
     return figures, {"charts": specifications, "datasets": datasets, "colours": [list(pair) for pair in pairs]}
 
