@@ -15,8 +15,9 @@ import pytest
 
 import synthetic
 from servebench import charts, tables
-from servebench.charts import against_users, style, timeline
+from servebench.charts import against_users, spans, style, timeline
 from servebench.charts.files import save
+from servebench.load.calibrate import VARIANTS
 from servebench.plan import Plan
 from servebench.tables import SCHEMAS
 
@@ -135,6 +136,31 @@ def test_the_timeline_is_of_the_round_with_the_highest_output_without_its_last_p
     assert made["title"]["text"].endswith("round 2")
     seconds = {row["second"]: row["output_tok_s"] for row in rows_drawn(made) if "second" in row}
     assert max(seconds) == last and seconds[last] == seconds[last - 1]
+
+
+def test_an_axis_of_percentages_ends_at_100() -> None:
+    shown = {(0.0, 100.0): 20, (62.0, 97.0): 10, (93.0, 100.0): 2, (99.0, 100.0): 1}
+    for (low, high), step in shown.items():
+        assert list(spans.percent_ticks([{"low": low, "high": high}])) == list(range(0, 101, step))
+    row = {"target": "q4", "task": "mgsm", "same_answer_share": 0.96, "low": 0.93, "high": 0.98}
+    content = {"agreement": tables.table("agreement", [dict.fromkeys(SCHEMAS["agreement"].names, 0) | row])}
+    made = charts.whole("agreement", content, style.Style(), ["main"]).to_dict()
+    assert max(tick for ticks in values_of(made, "values") for tick in ticks) == 100
+
+
+def values_of(part: Any, name: str) -> Iterator[Any]:
+    """All lists called `name` anywhere in a specification."""
+    for key, value in part.items() if isinstance(part, dict) else enumerate(part):
+        if key == name and isinstance(value, list):
+            yield value
+        elif isinstance(value, dict | list):
+            yield from values_of(value, name)
+
+
+def test_what_the_load_generator_was_measured_with_is_said_in_both_languages() -> None:
+    assert set(style.labels()["charts"]["client_error"]["variants"]) == set(VARIANTS)
+    for language, wanted in (("en", {"steady", "in lockstep"}), ("ja", {"一定の間隔", "全員いっせい"})):
+        assert {row["variant"] for row in rows_drawn(drawn("client_error", language))} == wanted
 
 
 def leaves(content: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:

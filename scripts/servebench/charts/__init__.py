@@ -1,5 +1,7 @@
 """Charts: tables in, Altair out, one module each. Adding one is a module, its words, and a line in NAMES.
 
+A module names the table that has its values as TABLE where that is not `settings`.
+
 Importing this package is cheap (the workflow does it at every start); a module is imported when it draws.
 """
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from servebench.charts.spans import intervals
+from servebench.charts.spans import intervals, percent_ticks
 from servebench.charts.style import Row, Style, rows_of
 
 OF_NO_RUN = True
@@ -31,4 +31,5 @@ def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
 
 def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
     """A group per task."""
-    return intervals(points(tables, run), style, "agreement")
+    rows = points(tables, run)
+    return intervals(rows, style, "agreement", ticks=percent_ticks(rows))

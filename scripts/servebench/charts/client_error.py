@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
-from servebench.charts.style import DASHES, INK, Row, Style, inline, log_ticks, rows_of
+from servebench.charts.style import DASHES, INK, Row, Style, inline, labels, log_ticks, rows_of
 
 TABLE = "calibration"
 
@@ -28,6 +28,8 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
     most = max((row["max_users"] for row in rows_of(tables, "calibration", run)), default=0)
     if not rows:
         return style.nothing("client_error", most=most)
+    said = labels()["charts"]["client_error"]["variants"]
+    rows = [row | {"variant": said.get(row["variant"], {}).get(style.language, row["variant"])} for row in rows]
     users = sorted({row["users"] for row in rows})
     variants = list(dict.fromkeys(row["variant"] for row in rows))
     legend = alt.Legend(title=None, orient="bottom")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from servebench.charts.spans import intervals
+from servebench.charts.spans import intervals, percent_ticks
 from servebench.charts.style import Row, Style, rows_of
 
 OF_NO_RUN = True
@@ -36,4 +36,4 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
     rows = points(tables, run)
     lower = style.say("charts.scores.lower")
     said = [row | {"group": row["group"] + (f" {lower}" if row["lower_is_better"] else "")} for row in rows]
-    return intervals(said, style, "scores", ticks=range(0, 101, 20))
+    return intervals(said, style, "scores", ticks=percent_ticks(said))

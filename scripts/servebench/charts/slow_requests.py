@@ -49,4 +49,5 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
     band = rows[0]["band"] if rows else "–"
     kinds = {kind: style.say(f"charts.slow_requests.{kind}", band=band) for kind in ("band", "other")}
     said = [row | {"kind": kinds[row["kind"]]} for row in rows]
-    return intervals(said, style, "slow_requests", shapes=list(kinds.values()), band=band)
+    ticks = range(0, 101, 20)  # the counts stand at 100
+    return intervals(said, style, "slow_requests", shapes=list(kinds.values()), ticks=ticks, band=band)
