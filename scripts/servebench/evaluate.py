@@ -349,6 +349,6 @@ class _Progress:
         if now - self.said >= SAY_EVERY_S or last:
             self.said = now
             log.info(
-                "evaluations %s: %d of %d asked (%s), %d failed; %s left",
+                "evaluations %s: %d of %d asked (%s), %d failed; %s left of this target",
                 *(self.target, self.done, self.total, what, self.failed, estimate.minutes(left_s)),
             )

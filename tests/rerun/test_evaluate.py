@@ -254,7 +254,8 @@ def test_killed_half_way_it_goes_on_where_it_was(tmp_path, caplog):
         assert evaluated_.facts["answered"] == 200
         assert len(evaluated_.facts["sessions"]) == 2
         left = 200 - kept
-        assert f"evaluations A: {left} of {left} asked (proofreading), 0 failed; under a minute left" in caplog.text
+        said = f"evaluations A: {left} of {left} asked (proofreading), 0 failed; under a minute left of this target"
+        assert said in caplog.text
 
 
 def test_the_time_left_is_that_of_the_work_left(tmp_path, double, monkeypatch, caplog):
@@ -266,8 +267,8 @@ def test_the_time_left_is_that_of_the_work_left(tmp_path, double, monkeypatch, c
     experiment.run("A")
     said = [record.message for record in caplog.records if " asked (" in record.message]
     # 80 s for 10 choices of about 8 tokens: 8,000 s for 40 problems of 200
-    assert said[4] == "evaluations A: 10 of 50 asked (jcommonsenseqa), 0 failed; about 2 h 13 min left"
-    assert said[-1] == "evaluations A: 50 of 50 asked (mgsm), 0 failed; under a minute left"
+    assert said[4] == "evaluations A: 10 of 50 asked (jcommonsenseqa), 0 failed; about 2 h 13 min left of this target"
+    assert said[-1] == "evaluations A: 50 of 50 asked (mgsm), 0 failed; under a minute left of this target"
 
 
 def _whole_lines(file: Path):
