@@ -255,7 +255,7 @@ class _Measuring:
             done = f"[{estimate.done(whole, self.context.results)}/{whole.measurements}] "
             left = f"; {estimate.minutes(estimate.remaining_s(whole, self.context.results))} left"
         log.info(
-            "%s%s, %d user%s: %s tok/s, TTFT p95 %s s, %d targets, %d failed%s",
+            "%s%s, %d user%s: %s tok/s, TTFT p95 %s s, %d requests, %d failed%s",
             done,
             self._name(),
             users,

@@ -1,12 +1,13 @@
 """What `servebench load` says of what it has measured, and meanwhile."""
 
 import io
+import logging
 
 import pytest
 from rich.console import Console
 
 from servebench.figures import Line
-from servebench.load import command
+from servebench.load import calibrate, command
 from servebench.load.workload import Workload
 
 MET = {"meets_line": True, "target_requests": 20, "failures": 0, "ttft_p95_all_s": 2.0, "user_tok_s": 10.0}
@@ -47,6 +48,15 @@ def test_each_phase_is_said_once_where_no_bar_can_be_drawn():
         tell("window", ": 3 s")
     assert said.getvalue() == "warmup: 0 s\nwindow: 3 s\n"
     assert on_terminal.getvalue() == ""
+
+
+def test_a_calibration_is_announced_and_one_that_is_known_is_not(tmp_path, monkeypatch, caplog):
+    caplog.set_level(logging.INFO, logger="servebench")
+    monkeypatch.setattr(calibrate, "_twice", lambda name, *_, **how: {"variant": name, "users": 4, "beyond": []})
+    said = ["calibrating the load generator, once on this machine: about 12 s"]
+    for _ in range(2):
+        assert calibrate.ensure(4, tmp_path)["max_users"] == 4
+        assert caplog.messages == said
 
 
 def test_one_user_is_one():

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import platform
 from collections.abc import Callable, Iterable, Sequence
@@ -193,6 +194,7 @@ def ensure(users: int, cache_dir: str | os.PathLike[str], cpus: Sequence[int] = 
         users <= found["max_users"] or any(done["beyond"] and done["users"] <= users for done in found["levels"])
     ):
         return found
+    logging.getLogger("servebench").info("calibrating the load generator, once on this machine: about 12 s")
     levels = []
     count = users
     while True:
