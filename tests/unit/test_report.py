@@ -51,6 +51,13 @@ def test_ranges_that_overlap_are_not_told_apart() -> None:
     assert "next" not in keys(said)[:2]
 
 
+def test_the_answer_stands_on_the_console_as_on_the_page() -> None:
+    found = made({"setting": "llama-np4", "users": 4})
+    en, ja = (next(report.answers(*found, language)) for language in ("en", "ja"))
+    assert en == "With 4 users at once, llama-np4 had the highest output: 100–104 tokens/s."
+    assert ja == "同時 4 人で全体の出力が最も高いのは llama-np4 の 100–104 トークン/秒でした。"
+
+
 def test_what_reads_the_same_is_not_told_apart() -> None:
     one, other = ({"output_tok_s_min": v, "output_tok_s_max": v} for v in (200.9, 201.2))
     assert answer.overlap(one, other, "output_tok_s")

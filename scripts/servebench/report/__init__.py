@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,8 @@ QUICKSTART = ("config/config.yaml",)  # what is run where no configuration is na
 
 
 def build(style: Mapping[str, Any], results: Path) -> Path:
-    """Write `<results>/report/index.html` from the tables and plan.json of an experiment; returns its path.
+    """Write `<results>/report/index.html` from the tables and plan.json of an experiment; returns its path. Its answer
+    is also said on the console.
 
     `style` is the configuration's `charts` section.
     """
@@ -60,7 +62,16 @@ def build(style: Mapping[str, Any], results: Path) -> Path:
     part = path.with_suffix(".part")
     part.write_text(page(tables, plan, style), encoding="utf-8")
     part.replace(path)
+    for said in answers(tables, plan, style.get("language", "en")):
+        logging.getLogger("servebench").info("%s", said)
     return path
+
+
+def answers(tables: Mapping[str, pa.Table], plan: Plan, language: str) -> Iterator[str]:
+    """The answer of each run, sentence by sentence, as plain text."""
+    for run in plan.runs:
+        for said in answer.answer(tables, plan, run):
+            yield spoken(f"page.{said.key}", **said.values)[language]
 
 
 def page(tables: Mapping[str, pa.Table], plan: Plan, style: Mapping[str, Any] | None = None) -> str:
