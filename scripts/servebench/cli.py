@@ -268,16 +268,19 @@ def discard(
     """Throw measurements out, on record; the next snakemake measures them again."""
     from servebench import ledger
 
-    for line in ledger.discard(_plan(configfile), Path("results"), run, setting, round_, users, why):
+    found = ledger.discard(_plan(configfile), Path("results"), run, setting, round_, users, why, configfile or ())
+    for line in found:
         print(line)
 
 
 @app.command()
-def columns() -> None:
+def columns(
+    table: Annotated[str | None, typer.Argument(help="Only this table, such as measurements.")] = None,
+) -> None:
     """What a row of each table is, and what each column means (docs/tables.md)."""
     from servebench.tables import columns as tables
 
-    print("\n".join(tables.text()))
+    print("\n".join(tables.text(table)))
 
 
 @app.command("tables", hidden=True)

@@ -10,6 +10,7 @@ from typing import Any
 from servebench import estimate, evaluate, job, progress, store, watching
 from servebench import plan as planning
 from servebench.faults import Fault
+from servebench.load.command import counted
 from servebench.load.jsonl import sendable
 from servebench.plan import Evaluations, Plan, Setting
 from servebench.tasks import answers
@@ -22,7 +23,7 @@ class UnknownMeasurement(Fault):
 def report(plan: Plan, results: Path, configfiles: Sequence[Path] = ()) -> tuple[list[str], int]:
     """Lines for the console, and the number of failed measurements. `configfiles` are those the plan was read from,
     when it is not the quick start; they are part of the commands."""
-    options = " ".join(["", "--configfile", *map(str, configfiles)]) if configfiles else ""
+    options = _options(configfiles)
     folder = results / plan.experiment
     lines = [estimate.announcement(plan, folder), *_by_setting(plan, folder)]
     failed = 0
@@ -62,15 +63,23 @@ def report(plan: Plan, results: Path, configfiles: Sequence[Path] = ()) -> tuple
         else:
             lines.append(f"complete: evaluation of {target}, {facts['answered']} questions")
     for thrown in store.Store(folder).discarded():
-        where = "{run} {setting} round {round}, {users} users".format(**thrown.place)
+        where = "{run} {setting} round {round}, ".format(**thrown.place) + counted(thrown.place["users"])
         lines.append(f"discarded {thrown.discarded_at}: {where}: {thrown.why}")
     return lines, failed
 
 
 def discard(
-    plan: Plan, results: Path, run: str, setting: str, round_: int | None, users: int | None, why: str
+    plan: Plan,
+    results: Path,
+    run: str,
+    setting: str,
+    round_: int | None,
+    users: int | None,
+    why: str,
+    configfiles: Sequence[Path] = (),
 ) -> Iterator[str]:
-    """Throw out the measurements of a setting (of one round, of one number of users); yields what was done."""
+    """Throw out the measurements of a setting (of one round, of one number of users); yields what was done and what
+    measures them again. `configfiles` as of `report`."""
     if not why.strip():
         raise Fault(f"--why: {why!r} is no reason; say why, it is kept with the record")
     sendable("--why", why)
@@ -87,6 +96,11 @@ def discard(
             yield f"discarded {one}; kept as {kept.discard(one.digest, why, one.place)}"
     if not found:
         raise UnknownMeasurement(f"{run} {setting}: nothing of that is measured yet; see servebench status")
+    yield f"now: snakemake --cores 1 all{_options(configfiles)}"
+
+
+def _options(configfiles: Sequence[Path]) -> str:
+    return " ".join(["", "--configfile", *map(str, configfiles)]) if configfiles else ""
 
 
 def _by_setting(plan: Plan, folder: Path) -> Iterator[str]:
@@ -152,7 +166,7 @@ class _Measurement:
     stored: Path
 
     def __str__(self) -> str:
-        return f"{self.setting.run} {self.setting.name} round {self.round}, {self.users} users"
+        return f"{self.setting.run} {self.setting.name} round {self.round}, {counted(self.users)}"
 
     @property
     def place(self) -> dict[str, Any]:

@@ -43,7 +43,8 @@ def settings_table(plan: Plan, run: str) -> Table:
     """The sessions of a run's round, in order."""
     table = Table(title=f"{run}, each round", title_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0))
     for heading in ("setting", "model", "slots", "users", "takes"):
-        table.add_column(heading, justify="right" if heading == "slots" else "left", no_wrap=True)
+        wraps = heading in ("model", "users")
+        table.add_column(heading, justify="right" if heading == "slots" else "left", no_wrap=not wraps, overflow="fold")
     for setting in plan.settings.values():
         if setting.run == run:
             users = " ".join(map(str, setting.users))

@@ -1,12 +1,23 @@
 """The tables are explained as they are."""
 
+import pytest
+
 from servebench import ROOT
+from servebench.faults import Fault
 from servebench.tables import SCHEMAS, columns
 
 
 def test_the_page_about_tables_is_what_the_verb_prints():
     page = (ROOT / "docs" / "tables.md").read_text(encoding="utf-8")
     assert page.endswith("\n".join(columns.text()) + "\n"), "servebench columns has changed; put it into docs/tables.md"
+
+
+def test_one_table_alone():
+    lines = list(columns.text("measurements"))
+    assert lines[0] == "## `measurements`"
+    assert [line for line in lines if line.startswith("## ")] == lines[:1]
+    with pytest.raises(Fault, match=r"^nothing: is not a table; tables are: .*measurements"):
+        list(columns.text("nothing"))
 
 
 def test_every_table_says_what_a_row_is():

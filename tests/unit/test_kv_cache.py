@@ -152,6 +152,11 @@ def test_a_file_that_is_no_model_is_said_to_be_none(tmp_path: Path, content: byt
         kv_cache.report(str(path), tokens=1)
 
 
+def test_one_of_two_options_is_asked_for_by_its_name(tmp_path: Path) -> None:
+    with pytest.raises(InfrastructureError, match=r"^give either --tokens \(and --streams\) or --gib$"):
+        kv_cache.report(config(tmp_path, LLAMA3_8B))
+
+
 @pytest.mark.parametrize("asked", [{"gib": "much"}, {"gib": "-1"}, {"gib": "1/0"}, {"tokens": 0}, {"tokens": -5}])
 def test_amounts_that_are_none(tmp_path: Path, asked: dict[str, object]) -> None:
     with pytest.raises(InfrastructureError, match=r"is not a number of GiB|are not positive integers"):

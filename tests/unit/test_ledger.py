@@ -49,7 +49,7 @@ def test_a_failed_measurement_stands_with_the_command_that_tries_it_again(tmp_pa
     lines, count = ledger.report(plan, tmp_path, [Path("config/h200.yaml"), Path("site.yaml")])
     assert count == 1
     assert lines[-2:] == [
-        "failed: main llama-np4 round 1, 1 users: out of memory",
+        "failed: main llama-np4 round 1, 1 user: out of memory",
         f"  again: snakemake --cores 1 --force {path} --configfile config/h200.yaml site.yaml",
     ]
     assert ledger.report(plan, tmp_path)[0][-1] == f"  again: snakemake --cores 1 --force {path}"
@@ -69,20 +69,20 @@ def test_a_damaged_measurement_is_named_and_its_remedy_works(tmp_path: Path) -> 
     kept.link(names[1], path)  # of the other the session failed, and Snakemake has removed what stood for it
     lines, failed = ledger.report(plan, tmp_path, [Path("site.yaml")])
     assert failed == 2
-    for users, file in ((1, path), (2, kept.path(names[2]))):
-        said = f"damaged: main llama-np4 round 1, {users} users: {file}: is not a readable measurement"
+    for users, named, file in ((1, "1 user", path), (2, "2 users", kept.path(names[2]))):
+        said = f"damaged: main llama-np4 round 1, {named}: {file}: is not a readable measurement"
         (place,) = (n for n, line in enumerate(lines) if line.startswith(said))
         assert lines[place + 1] == (
             f"  again: servebench discard main llama-np4 --round 1 --users {users} --why damaged"
             " --configfile site.yaml && snakemake --cores 1 all --configfile site.yaml"
         )
-    assert len(list(ledger.discard(plan, tmp_path, "main", "llama-np4", 1, None, "damaged"))) == 2
+    assert len(list(ledger.discard(plan, tmp_path, "main", "llama-np4", 1, None, "damaged"))) == 3
     assert not path.exists()
     assert [kept.status(digest) for digest in names.values()] == [None, None]
     lines, failed = ledger.report(plan, tmp_path)
     assert failed == 0
     ends = sorted(line.partition(": ")[2] for line in lines[-2:])
-    assert ends == [f"main llama-np4 round 1, {users} users: damaged" for users in (1, 2)]
+    assert ends == [f"main llama-np4 round 1, {users}: damaged" for users in ("1 user", "2 users")]
     assert sorted(tables.discarded(kept.discarded())["users"].to_pylist()) == [1, 2]
 
 
@@ -159,6 +159,8 @@ def test_nothing_is_discarded_without_a_reason(tmp_path: Path, why: str) -> None
     with pytest.raises(Fault, match=r"^--why: "):
         list(ledger.discard(plan, tmp_path, "main", "llama-np4", None, None, why))
     assert place.exists()
-    (said,) = ledger.discard(plan, tmp_path, "main", "llama-np4", None, None, "a backup ran")
-    assert said.startswith("discarded main llama-np4 round 1, 1 users")
+    file = Path("config/h200.yaml")
+    said, now = ledger.discard(plan, tmp_path, "main", "llama-np4", None, None, "a backup ran", [file])
+    assert said.startswith("discarded main llama-np4 round 1, 1 user; kept as ")
+    assert now == "now: snakemake --cores 1 all --configfile config/h200.yaml"
     assert [one.why for one in kept.discarded()] == ["a backup ran"]

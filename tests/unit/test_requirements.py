@@ -1,6 +1,7 @@
 """What an experiment needs, before anything of it is there."""
 
 import errno
+import io
 import json
 import shutil
 import subprocess
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from rich.console import Console
 from typer.testing import CliRunner
 
 from servebench import cli, configuration, estimate, plan_command, requirements
@@ -225,6 +227,14 @@ def test_the_command_says_it_all(tmp_path, monkeypatch):
     ):
         assert text in result.output
     assert not list(Path(tmp_path).iterdir()), "a plan leaves nothing behind"
+
+
+def test_how_long_a_setting_takes_is_not_cut_where_the_console_is_narrow(h200):
+    console = Console(width=60, file=io.StringIO())
+    console.print(plan_command.settings_table(h200, "main"))
+    takes = [estimate.minutes(estimate.session_s(s)) for s in h200.settings.values() if s.run == "main"]
+    said = console.file.getvalue()
+    assert all(one in said for one in takes) and "…" not in said
 
 
 def test_several_configurations_stand_behind_one_option_as_for_snakemake(tmp_path, monkeypatch, capsys):

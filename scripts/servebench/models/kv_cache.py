@@ -226,11 +226,11 @@ def report(
         "notes": list(cache.notes),
     }
     if (tokens is None) == (gib is None):
-        raise InfrastructureError("give either tokens (and streams) or gib")
+        raise InfrastructureError("give either --tokens (and --streams) or --gib")
     if (tokens is not None and tokens < 1) or streams < 1:
-        raise InfrastructureError(f"tokens: {tokens}, streams: {streams}: are not positive integers")
+        raise InfrastructureError(f"--tokens {tokens} --streams {streams}: are not positive integers")
     if gib is not None and not re.fullmatch(r"\d+(\.\d+)?", gib):
-        raise InfrastructureError(f"gib: {gib!r} is not a number of GiB; give one as 18.64")
+        raise InfrastructureError(f"--gib: {gib!r} is not a number of GiB; give one as 18.64")
     if tokens is not None:
         size_bytes = cache.bytes(tokens, streams, key_type, value_type)
         return {**answer, "tokens": tokens, "streams": streams, "bytes": size_bytes, "gib": size_bytes / GIB}

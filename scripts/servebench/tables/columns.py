@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
+from servebench.faults import Fault
 from servebench.tables.schemas import SCHEMAS
 
 # What a row of each table is.
@@ -49,9 +50,11 @@ _KINDS = {
 }
 
 
-def text() -> Iterator[str]:
-    """All tables as lines of Markdown."""
-    for name in SCHEMAS:
+def text(table: str | None = None) -> Iterator[str]:
+    """All tables, or one, as lines of Markdown."""
+    if table not in (None, *SCHEMAS):
+        raise Fault(f"{table}: is not a table; tables are: {', '.join(SCHEMAS)}")
+    for name in SCHEMAS if table is None else [table]:
         yield from _table(name)
 
 
