@@ -37,7 +37,7 @@ def _key(row: Row) -> tuple[Any, ...]:
 def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
     """Three plots over the same seconds; the window is shaded."""
     best, rows = _highest(tables, run), points(tables, run)
-    values = {name: best[name] if best else "–" for name in ("setting", "users", "round")}
+    values: dict[str, Any] = {name: best[name] if best else "–" for name in ("setting", "users", "round")}
     if best is None or not rows:
         return style.nothing("timeline", **values)
     rows.append(rows[-1] | {"second": rows[-1]["second"] + 1})  # where the last step ends
