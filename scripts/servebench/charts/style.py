@@ -281,6 +281,6 @@ def log_ticks(low: float, high: float) -> list[float]:
     ticks: list[float] = []
     for steps in ((1, 3),) if len(powers) > 3 else fine:
         ticks = [round(step * 10.0**n, 12) for n in powers for step in steps if low <= step * 10.0**n <= high]
-        if len(ticks) >= 4:
+        if len(ticks) >= 3:
             break
     return ticks
