@@ -45,7 +45,9 @@ def source_digest(*without):
         name = path.relative_to(package)
         unused = name.parts[0] in without or "__pycache__" in name.parts
         if path.is_file() and not unused:
-            whole.update(name.as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+            for part in (name.as_posix().encode(), path.read_bytes()):
+                whole.update(part)
+                whole.update(b"\0")
     return whole.hexdigest()[:20]
 
 

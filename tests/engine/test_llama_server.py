@@ -26,7 +26,12 @@ def test_flags_of_the_extra_run(llama: Callable[..., Any], setting: dict[str, An
     with llama(**{"slots": 2, "context": 512, **setting}) as server:
         assert {name: server.facts[name] for name in facts} == facts
         assert server.check() == []
-        told = llama_log.requests(server.log_path.read_text(errors="replace"))
+        began = time.monotonic()
+        while True:  # the server writes of a request after it has answered it
+            told = llama_log.requests(server.log_path.read_text(errors="replace"))
+            if (told and all(request.prompt_ms for request in told)) or time.monotonic() - began > 10:
+                break
+            time.sleep(0.1)
         assert told and all(request.prompt_ms for request in told)
 
 
