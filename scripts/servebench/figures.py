@@ -133,6 +133,9 @@ class _Rows:
         # [start, end) in ns; in the modes without a warm-up the whole load, its last end included.
         self.window: tuple[int, int] = meta["window_start_ns"], meta["window_end_ns"]
         self.window_s = (self.window[1] - self.window[0]) / 1e9
+        # What a reply may hold; None where each request says so itself.
+        asked = (meta.get("workload") or {}) | ((meta.get("target") or {}).get("extra") or {})
+        self.max_tokens: int | None = asked.get("max_tokens") if self.mode != "trace" else None
 
     def stamps(self, column: str) -> Ints:
         """An integer column; −1 where it is null (no stamp or count is negative)."""
@@ -370,6 +373,8 @@ def _doubts(rows: _Rows, figures: dict[str, Figure], line: Line, calibrated_user
     beyond = int((rows.ok & (rows.stamps("cached_tokens") >= 0) & ~rows.told_cached).sum())
     if beyond:
         doubts.append(f"impossible usage: {beyond} replies with more cached than prompt tokens")
+    if rows.max_tokens is not None and (longer := int((rows.real & (rows.tokens > rows.max_tokens)).sum())):
+        doubts.append(f"impossible usage: {longer} replies with more than the {rows.max_tokens} tokens asked for")
     cancelled = int(((rows.table["phase"].to_numpy() == "window") & ~rows.real).sum())
     if cancelled:
         doubts.append(f"stopped early: {cancelled} target requests were cancelled")

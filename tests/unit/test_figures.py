@@ -307,6 +307,15 @@ def test_more_cached_than_prompt_tokens_is_a_mark_and_no_share(cached, prompt):
     assert figures(told(0, 100, 100))["valid"]
 
 
+@pytest.mark.parametrize(("tokens", "valid"), [(8, True), (9, False), (100_000, False)])
+def test_more_tokens_than_asked_for_are_a_mark(tokens, valid):
+    requests, chunks = to_tables([reply(0, 11, [12, 13, 14, 15], tokens=tokens)], (10 * S, 20 * S))
+    meta = {"mode": "closed", "users": 1, "window_start_ns": 10 * S, "window_end_ns": 20 * S, "client": None}
+    found = measurement_figures(requests, chunks, meta | {"workload": {"max_tokens": 8}}, Line())
+    assert found["valid"] is valid
+    assert ("1 replies with more than the 8 tokens asked for" in (found["invalid_reasons"] or "")) is not valid
+
+
 def test_cached_tokens_without_prompt_tokens_are_no_contradiction():
     last = event(choices=[], usage={"completion_tokens": 1}, timings={"cache_n": 44})
     blocks = [(12 * S, delta("stop", content="x") + last)]
