@@ -8,6 +8,7 @@ exact; each has a TTFT so placed that the nearest-rank p95 is exact, and the spe
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -253,6 +254,17 @@ def failed(good: Record, reason: str) -> Record:
         session=good.session,
         provenance=good.provenance,
     )
+
+
+def unanswered(good: Record) -> Record:
+    """The record of a measurement in which the server answered every request with HTTP 500."""
+    columns = {
+        name: [None] * len(good.requests)
+        for name in ("first_token_ns", "first_answer_ns", "last_token_ns", "completion_tokens", "tokens_from")
+    }
+    columns |= {"status": ["http_error"] * len(good.requests), "chunks": [0] * len(good.requests)}
+    rows = good.requests.to_pydict() | columns
+    return replace(good, requests=_typed(rows, REQUESTS_SCHEMA), chunks=CHUNKS_SCHEMA.empty_table())
 
 
 def memory_gib(setting: Setting) -> float:

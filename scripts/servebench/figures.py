@@ -5,6 +5,7 @@ seconds, rates per second. Cancelled requests count as nothing anywhere.
 """
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -158,6 +159,17 @@ class _Rows:
         return (until_ns[self.ok] - since_ns[self.ok]) / 1e9
 
     @cached_property
+    def no_reply(self) -> str | None:
+        """Why there is nothing to measure a speed of: no target request succeeded, or there was nothing at all."""
+        targets = int(self.target.sum())
+        if targets and not self.ok.any():
+            classes = ", ".join(f"{name} {n}" for name, n in Counter(self.status[self.target].tolist()).most_common())
+            return f"all {targets} target requests failed ({classes})"
+        if not targets and not self.tokens_between(*self.window):
+            return "no request was sent in the window and no token arrived in it"
+        return None
+
+    @cached_property
     def ttft_s(self) -> Floats:
         return self.seconds(self.first_ns, self.start_ns)
 
@@ -189,16 +201,17 @@ class _Rows:
 
 
 def _throughput(rows: _Rows) -> dict[str, Figure]:
-    if not rows.real.any():
+    if rows.no_reply:
         names = ("output_tok_s", "requests_s", "steadiness", "in_flight_mean", "backlog_start", "backlog_end")
         return dict.fromkeys(names)
     (start, end), window_s = rows.window, rows.window_s
     middle = (start + end) / 2
     first, second = rows.tokens_between(start, middle), rows.tokens_between(middle, end)
+    output = first + second
     scheduled = rows.mode in SCHEDULED_MODES
     return {
-        "output_tok_s": (first + second) / window_s,
-        "requests_s": int(rows.ok.sum()) / window_s,
+        "output_tok_s": output / window_s if output else None,
+        "requests_s": int(rows.ok.sum()) / window_s if rows.ok.any() else None,
         # Output of the window's second half ÷ its first half.
         "steadiness": second / first if first else None,
         "in_flight_mean": rows.in_flight_mean(),
@@ -337,7 +350,7 @@ def _line(rows: _Rows, figures: dict[str, Figure], line: Line) -> dict[str, Figu
         "meets_line": met,
         "line_confidence": line_confidence(int(in_time.sum()), targets),
         "reference_only": targets < line.min_targets,
-        "goodput_requests_s": good / rows.window_s if targets else None,
+        "goodput_requests_s": good / rows.window_s if rows.ok.any() else None,
         "goodput_share": good / targets if targets else None,
     }
 
@@ -365,7 +378,11 @@ def _doubts(rows: _Rows, figures: dict[str, Figure], line: Line, calibrated_user
     if cpu is not None and float(cpu) > CLIENT_CPU_LIMIT:
         doubts.append(f"client too busy: CPU {float(cpu):.2f} of one core, limit {CLIENT_CPU_LIMIT}")
     enough = int(rows.target.sum()) >= line.min_targets
-    if enough and rows.mode not in WHOLE_MODES and not _steady(rows):
+    if rows.no_reply:
+        doubts.append(f"no reply: {rows.no_reply}")
+    elif figures["output_tok_s"] is None:
+        doubts.append("no output in the window")
+    elif enough and rows.mode not in WHOLE_MODES and not _steady(rows):
         told = "no output in its first half" if steadiness is None else f"second half ÷ first = {steadiness:.2f}"
         doubts.append(f"unsteady window: {told}")
     if figures["reasoning_replies"]:

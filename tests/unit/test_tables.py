@@ -107,6 +107,24 @@ def test_a_failed_or_missing_round_leaves_the_line_empty_and_says_so() -> None:
     assert nothing["failure"] == "no; CUDA out of memory"
 
 
+def test_a_round_without_a_reply_is_none_and_its_reason_is_the_rows() -> None:
+    cell = next(c for c in MAIN if (c["setting"], c["users"]) == ("llama-np16", 16))
+    first, second = synthetic.records_of([cell], synthetic.plan_of([cell]))
+    targets = sum(phase == "window" for phase in second.requests["phase"].to_pylist())
+    rows = tables.measurements([first, synthetic.unanswered(second)], Line())
+    known, silent = rows.to_pylist()
+    why = f"no reply: all {targets} target requests failed (http_error {targets})"
+    assert (silent["status"], silent["valid"], silent["invalid_reasons"]) == ("ok", False, [why])
+    assert [silent[n] for n in ("output_tok_s", "requests_s", "ttft_p95_s", "user_tok_s")] == [None] * 4
+    row = tables.settings(rows).to_pylist()[0]
+    assert (row["rounds"], row["meets_line_both_rounds"], row["failures_max"]) == (1, False, targets)
+    assert row["output_tok_s_min"] == row["output_tok_s_max"] == known["output_tok_s"]
+    assert (row["marks"], row["failure"]) == (["missing round: 1 of 2 measured"], why)
+    both = tables.settings(tables.measurements(map(synthetic.unanswered, (first, second)), Line())).to_pylist()[0]
+    assert (both["rounds"], both["output_tok_s_max"], both["unstable"]) == (0, None, None)
+    assert both["failure"].startswith("no reply: ")
+
+
 UNSTABLE_PAIRS = tables.read_reference(synthetic.REFERENCES / "h200-unstable.csv")
 UNSTABLE = [(row["setting"], row["users"]) for row in UNSTABLE_PAIRS]
 HALF = {"output_tok_s": 0.5, "user_tok_s": 0.05, "ttft_p95_s": 0.05}

@@ -36,30 +36,32 @@ def settings(measurements: pa.Table, rounds: int = 2) -> pa.Table:
     """One row per run × setting × users: smaller and larger of the rounds, the line in all of them, marks.
 
     `rounds` is how many the experiment wants; with one missing or failed, `meets_line_both_rounds` is null. Ranges are
-    over the rounds that are there.
+    over the rounds that are there; a round without output is none, but one in which the line is not met.
     """
     machines = _machine_of_run(measurements)
     return table("settings", (_setting_row(rows, rounds, machines) for rows in _groups(measurements, _PLACE)))
 
 
 def _setting_row(rows: Sequence[Row], rounds: int, machines: Mapping[str, str | None]) -> Row:
-    first, good = rows[0], [row for row in rows if row["status"] == "ok"]
-    change, met = largest_change(good), [row["meets_line"] for row in good]
+    first, measured = rows[0], [row for row in rows if row["status"] == "ok"]
+    good = [row for row in measured if row["output_tok_s"] is not None]
+    change, met = largest_change(good), [row["meets_line"] for row in measured]
+    reasons = [row["reason"] or "; ".join(row["invalid_reasons"]) for row in rows if row not in good]
     result: Row = {name: first[name] for name in (*_SETTING, "users")}
     for figure in FIGURES:
-        result[f"{figure}_min"], result[f"{figure}_max"] = _range(row[figure] for row in good)
+        result[f"{figure}_min"], result[f"{figure}_max"] = _range(row[figure] for row in measured)
     unstable = None if len(good) < 2 else change is not None and _is_unstable(change["ratio"])
     return result | {
         "rounds": len(good),
         "memory_gib_max": _range(row["memory_gib"] for row in good)[1],
-        "meets_line_both_rounds": all(met) if len(good) == rounds else None,
+        "meets_line_both_rounds": all(met) if len(measured) == rounds else None,
         **dict(zip(_ENERGY, _range(row["joules_per_token"] for row in good), strict=True)),
-        "line_confidence_min": _range(row["line_confidence"] for row in good)[0],
+        "line_confidence_min": _range(row["line_confidence"] for row in measured)[0],
         "unstable": unstable,
         "largest_change": change and change["change"],
         "reference_only": any(row["reference_only"] for row in good) if good else None,
         "marks": list(_marks(good, rounds, change, machines)),
-        "failure": "; ".join(dict.fromkeys(row["reason"] for row in rows if row["reason"])) or None,
+        "failure": "; ".join(dict.fromkeys(reasons)) or None,
     }
 
 
