@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 from servebench import ROOT, job, store
 from servebench import plan as planning
 from servebench.engines import ADAPTERS
+from servebench.faults import Fault
 from servebench.load.arrivals import read_trace
-from servebench.plan import Evaluations, Model, Plan, Session, Setting
-from servebench.tasks import TASKS
+from servebench.plan import ALONE, LOADED, Evaluations, Model, Plan, Session, Setting
+from servebench.tasks import TASKS, answers
+from servebench.tasks.data import asked_questions
 
 GIB = 2**30
 
@@ -58,15 +63,52 @@ def session_minutes(setting: Setting) -> int:
     return int(15 + 2 * session_s(setting) / 60 + 1)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """What a target is asked of one task, repeats included. `condition`: ALONE or LOADED for what is asked under load.
+
+    `left`: not asked yet. `failed`: asked, and no reply came.
+    """
+
+    task: str
+    condition: str | None
+    questions: int
+    left: int
+    failed: int = 0
+
+    @property
+    def name(self) -> str:
+        """Such as "mgsm" or "mgsm, loaded"."""
+        return f"{self.task}, {self.condition}" if self.condition else self.task
+
+
+def parts(asked: Evaluations, target: Setting) -> Iterator[Part]:
+    """Everything a target is asked, all of it left."""
+    for name, task in asked.tasks.items():
+        whole = asked.repeats * task.questions
+        yield Part(task=name, condition=None, questions=whole, left=whole)
+    load = asked.under_load
+    for condition in (ALONE, LOADED) if load and target.name in load.targets else ():
+        assert load
+        yield Part(task=load.task, condition=condition, questions=load.questions, left=load.questions)
+
+
 def evaluation_s(asked: Evaluations, target: Setting) -> float:
     """Expected seconds of a target's evaluation: start, all questions, stop."""
-    length = {name: min(task.max_tokens, TASKS[name].reply_tokens) for name, task in asked.tasks.items()}
-    all_tokens = asked.repeats * sum(task.questions * length[name] for name, task in asked.tasks.items())
-    tokens = all_tokens / min(asked.concurrency, target.slots)
+    return asking_s(asked, target, list(parts(asked, target)))
+
+
+def asking_s(asked: Evaluations, target: Setting, of: Sequence[Part]) -> float:
+    """Expected seconds to start, ask what is left, and stop; 0 when nothing is."""
+    if not any(part.left for part in of):
+        return 0.0
     load = asked.under_load
-    if load and target.name in load.targets:
-        slower = 1 + max(1.0, load.users / target.slots)  # first alone, then in a queue
-        tokens += load.questions * length[load.task] * slower
+    queue = max(1.0, load.users / target.slots) if load else 1.0
+    tokens = 0.0
+    for part in of:
+        length = min(asked.tasks[part.task].max_tokens, TASKS[part.task].reply_tokens)
+        slower = {None: 1 / min(asked.concurrency, target.slots), ALONE: 1.0, LOADED: queue}[part.condition]
+        tokens += part.left * length * slower
     return start_s(target) + tokens / USER_TOK_S
 
 
@@ -105,17 +147,72 @@ def done(plan: Plan, results: Path) -> int:
     return plan.measurements - sum(len(users) for _, users in missing(plan, results))
 
 
+def answered(plan: Plan, results: Path, target: Setting) -> list[Part]:
+    """How much of what the plan asks of a target is there, whatever its file says: replies are known by what
+    determines them. Fault where kept replies are damaged."""
+    asked = plan.evaluations
+    assert asked
+    slice_ = _target_slice(plan, results, target)
+    return [_answered(asked, part, results, slice_) for part in parts(asked, target)]
+
+
+def _answered(asked: Evaluations, part: Part, results: Path, slice_: str) -> Part:
+    try:
+        questions = asked_questions(results, part.task, asked.tasks[part.task])
+    except (OSError, Fault):  # not there yet, or those of another set, which are replaced before anything is asked
+        return part
+    path = answers.answers_path(results, planning.answers_digest(slice_, part.task, part.condition))
+    replies = _replies(path, path.stat().st_mtime_ns) if path.exists() else {}
+    if part.condition:
+        questions, repeats = questions[: part.questions], range(1, 2)
+    else:
+        repeats = range(1, asked.repeats + 1)
+    found = [replies.get((repeat, question.question_id)) for repeat in repeats for question in questions]
+    return replace(part, left=found.count(None), failed=found.count(True))
+
+
+@lru_cache(maxsize=64)
+def _replies(path: Path, changed_ns: int) -> dict[answers.Key, bool]:
+    """Whether each reply in a file failed; for those who look every second, read again only when it has changed."""
+    return {key: "failed" in reply for key, reply in answers.Answers(path).replies.items()}
+
+
+def target_digest(plan: Plan, results: Path, target: Setting) -> str:
+    """What a target's file calls itself when it is as the plan has it."""
+    return planning.digest(_target_slice(plan, results, target))
+
+
+def _target_slice(plan: Plan, results: Path, target: Setting) -> str:
+    return job.identified(planning.target_slice(plan, target.name), target, results)
+
+
+def given_up(plan: Plan, results: Path, target: Setting) -> str | None:
+    """Why a target that is as the plan has it could not be asked everything; None when that is not so."""
+    path = target_path(results, target.name)
+    facts = answers.read_facts(path) if path.exists() else {}
+    return facts["reason"] if facts.get("digest") == target_digest(plan, results, target) else None
+
+
+def to_ask_s(plan: Plan, results: Path, target: Setting) -> float:
+    """Expected seconds until a target is asked everything; 0 when it is, or when its engine did not live through it.
+    Of what is damaged nothing counts."""
+    assert plan.evaluations
+    try:
+        if given_up(plan, results, target):
+            return 0.0
+        return asking_s(plan.evaluations, target, answered(plan, results, target))
+    except Fault:
+        return evaluation_s(plan.evaluations, target)
+
+
 def remaining_s(plan: Plan, results: Path) -> float:
     """Expected seconds until the last measurement and the last evaluation is there."""
     total = 0.0
     for session, left in missing(plan, results):
         setting = session.setting
         total += sum(measurement_s(setting, users) for users in left) + (start_s(setting) if left else 0)
-    asked = plan.evaluations
-    for target in asked.targets.values() if asked else ():
-        if asked and not target_path(results, target.name).exists():
-            total += evaluation_s(asked, target)
-    return total
+    targets = plan.evaluations.targets.values() if plan.evaluations else ()
+    return total + sum(to_ask_s(plan, results, target) for target in targets)
 
 
 def minutes(seconds: float) -> str:

@@ -17,7 +17,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -28,31 +27,18 @@ from servebench import engines, estimate, plan, watch
 from servebench.engines.prompt_tokens import rendered
 from servebench.job import Context, workload_of
 from servebench.load import prompts
+from servebench.plan import ALONE, LOADED
 from servebench.progress import Publisher
 from servebench.tasks import PROMPTS, TASKS
 from servebench.tasks.answers import AnswerFile, Evaluated, answers_path, write
 from servebench.tasks.asking import Asked, Endpoint, ask_all, complete
+from servebench.tasks.data import asked_questions
 from servebench.tasks.schemas import table
 from servebench.tasks.scores import answer_row, failed_row
 from servebench.tasks.task import Question, Reply
 
-ALONE, LOADED = "alone", "loaded"
 SAY_EVERY_S, TELL_EVERY_S = 15.0, 1.0
 log = logging.getLogger("servebench")
-
-
-def questions_path(results: Path, task: str) -> Path:
-    """The file a task's questions are asked from, byte by byte the published one or our own."""
-    return results / "evaluations" / "questions" / task
-
-
-def asked_questions(results: Path, task: str, asked: plan.TaskSet) -> list[Question]:
-    """The questions that are asked of a task, in file order; InfrastructureError when the file is another one."""
-    path = questions_path(results, task)
-    content = path.read_bytes()
-    if (found := hashlib.sha256(content).hexdigest()) != asked.sha256:
-        raise engines.InfrastructureError(f"{path}: has SHA-256 {found}, not {asked.sha256}; delete it")
-    return TASKS[task].load(path)[: asked.questions]
 
 
 def run(context: Context) -> None:
@@ -220,6 +206,7 @@ class _Evaluation:
                 sessions.setdefault(session_id, {}).update(facts)
         facts = {
             "target": self.setting.name,
+            "digest": plan.digest(self.context.slice),
             "status": "failed" if reason else "ok",
             "reason": reason,
             "asked": sum(1 for _ in self.wanted()),

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from servebench import estimate, evaluate, job, progress, store, watching
-from servebench import plan as planning
+from servebench import estimate, progress, store, watching
 from servebench.faults import Fault
 from servebench.load.command import counted
 from servebench.load.jsonl import sendable
-from servebench.plan import Evaluations, Plan, Setting
+from servebench.plan import Plan, Setting
 from servebench.tasks import answers
 
 
@@ -45,23 +44,13 @@ def report(plan: Plan, results: Path, configfiles: Sequence[Path] = ()) -> tuple
             lines.append(f"failed: {one}: {record['reason']}")
             lines.append(f"  again: snakemake --cores 1 --force {one.path}{options}")
     lines += [f"running: {watching.line(said)}" for said in progress.running(folder)]
-    for target, path in _targets(plan, folder):
-        try:
-            if not path.exists():
-                lines.append(_left(plan, folder, target))
-                continue
-            facts = answers.read(path).facts
-        except Fault as error:
-            failed += 1
-            lines.append(f"damaged: evaluation of {target}: {error}")
-            continue
-        if facts["reason"] or facts["failures"]:
-            failed += 1
-            why = facts["reason"] or f"{facts['failures']} of {facts['asked']} questions"
-            lines.append(f"failed: evaluation of {target}: {why}")
+    for target in plan.evaluations.targets.values() if plan.evaluations else ():
+        path = estimate.target_path(folder, target.name)
+        line = _evaluation(plan, folder, target)
+        lines.append(f"{line.word}: evaluation of {target.name}{line.text}")
+        failed += line.word in ("failed", "damaged")
+        if line.again:
             lines.append(f"  again: snakemake --cores 1 --force {path}{options}")
-        else:
-            lines.append(f"complete: evaluation of {target}, {facts['answered']} questions")
     for thrown in store.Store(folder).discarded():
         where = "{run} {setting} round {round}, ".format(**thrown.place) + counted(thrown.place["users"])
         lines.append(f"discarded {thrown.discarded_at}: {where}: {thrown.why}")
@@ -123,36 +112,38 @@ def _by_setting(plan: Plan, folder: Path) -> Iterator[str]:
         yield f"complete: {', '.join(complete)}"
 
 
-def _left(plan: Plan, folder: Path, target: str) -> str:
-    """How many questions of each task a target has been asked, and how long the others take."""
-    asked = plan.evaluations
-    assert asked
-    slice_ = job.identified(planning.target_slice(plan, target), asked.targets[target], folder)
-    done = whole = 0
-    told = []
-    for task, condition, wanted in _questions(asked, target):
-        file = answers.answers_path(folder, planning.answers_digest(slice_, task, condition))
-        there = min(wanted, len(answers.Answers(file).replies))
-        told.append(f"{f'{task}, {condition}' if condition else task} {there} of {wanted}")
-        done, whole = done + there, whole + wanted
-    left = estimate.minutes(estimate.evaluation_s(asked, asked.targets[target]) * (whole - done) / whole)
-    by_task = f" ({'; '.join(told)})" if done else ""
-    return f"left: evaluation of {target}: {done} of {whole} questions are asked{by_task}, {left}"
+class _State(NamedTuple):
+    """How things stand with an evaluation. `again`: it takes a forced run to change that."""
+
+    word: str
+    text: str
+    again: bool
 
 
-def _questions(asked: Evaluations, target: str) -> Iterator[tuple[str, str | None, int]]:
-    """(task, condition, how many) of what a target is asked."""
-    for name, task in asked.tasks.items():
-        yield name, None, asked.repeats * task.questions
-    load = asked.under_load
-    if load and target in load.targets:
-        for condition in (evaluate.ALONE, evaluate.LOADED):
-            yield load.task, condition, load.questions
-
-
-def _targets(plan: Plan, folder: Path) -> Iterator[tuple[str, Path]]:
-    for target in plan.evaluations.targets if plan.evaluations else ():
-        yield target, estimate.target_path(folder, target)
+def _evaluation(plan: Plan, folder: Path, target: Setting) -> _State:
+    """By what is kept of its replies; its file alone says that its engine did not live through it."""
+    assert plan.evaluations
+    path = estimate.target_path(folder, target.name)
+    try:
+        facts = answers.read(path).facts if path.exists() else {}
+    except Fault as error:
+        return _State("damaged", f": {error}", again=False)
+    try:
+        asked = estimate.answered(plan, folder, target)
+    except Fault as error:
+        return _State("damaged", f": {error}", again=path.exists())
+    current = facts.get("digest") == estimate.target_digest(plan, folder, target)
+    if current and facts["reason"]:
+        return _State("failed", f": {facts['reason']}", again=True)
+    whole, left, failed = (sum(getattr(part, name) for part in asked) for name in ("questions", "left", "failed"))
+    if left or not path.exists():
+        told = "; ".join(f"{part.name} {part.questions - part.left} of {part.questions}" for part in asked)
+        by_task = f" ({told})" if left < whole else ""
+        time_left = estimate.minutes(estimate.asking_s(plan.evaluations, target, asked))
+        return _State("left", f": {whole - left} of {whole} questions are asked{by_task}, {time_left}", again=current)
+    if failed:
+        return _State("failed", f": {failed} of {whole} questions", again=True)
+    return _State("complete", f", {whole} questions", again=False)
 
 
 @dataclass(frozen=True)

@@ -145,6 +145,9 @@ class UnderLoad(Struct, frozen=True, kw_only=True):
     prompts_sha256: str
 
 
+ALONE, LOADED = "alone", "loaded"  # the conditions of those questions
+
+
 class Evaluations(Struct, frozen=True, kw_only=True):
     """How well each target answers: everything is asked `repeats` times, `concurrency` questions at once.
 
@@ -337,7 +340,7 @@ def with_file(slice_: str, sha256: str) -> str:
 def answers_digest(slice_: str, task: str, condition: str | None = None) -> str:
     """Name of a target's replies to one task in the store: what determines them, without how many are asked.
 
-    `condition`: "alone" or "loaded" for those of `under_load`.
+    `condition`: ALONE or LOADED for those of `under_load`.
     """
     content = json.loads(slice_)
     del content["repeats"], content["tasks"][task]["questions"]
@@ -345,7 +348,7 @@ def answers_digest(slice_: str, task: str, condition: str | None = None) -> str:
     under_load = content.pop("under_load")
     if condition:
         del under_load["questions"], under_load["task"]
-        content["condition"] = under_load if condition == "loaded" else condition
+        content["condition"] = under_load if condition == LOADED else condition
     return digest(content)
 
 

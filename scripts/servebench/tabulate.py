@@ -5,23 +5,29 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from servebench import ROOT, estimate, evaluate, publish, publish_quantization, store, tables
-from servebench.job import manifest_of
+from servebench import ROOT, estimate, publish, publish_quantization, store, tables
+from servebench import plan as planning
+from servebench.faults import Fault
+from servebench.job import identified, manifest_of
 from servebench.models import facts
 from servebench.models.kv_cache import Cache
-from servebench.plan import Plan, from_json
+from servebench.plan import Plan, Session
 from servebench.tables import evaluated
 from servebench.tasks import answers
+from servebench.tasks.data import asked_questions
+
+
+class Outdated(Fault):
+    """Something in the folder of results is of another configuration: its name would say what it is not."""
 
 
 def run(results: Path) -> None:
-    """Write `<results>/tables/*.parquet` and the published JSON from the measurements the plan names."""
-    plan = from_json((results / "plan.json").read_bytes())
-    records = [
-        _ranked(store.read(estimate.users_path(results, session.setting, session.round, users)), session.rank)
-        for session in plan.sessions()
-        for users in session.setting.users
-    ]
+    """Write `<results>/tables/*.parquet` and the published JSON from the measurements the plan names.
+
+    Raises Outdated where one of them, or what a target answered, is of another configuration.
+    """
+    plan = planning.from_json((results / "plan.json").read_bytes())
+    records = [_record(plan, results, session, users) for session in plan.sessions() for users in session.setting.users]
     made = tables.make(records, store.Store(results).discarded(), plan, _caches(plan, results))
     if plan.cost:
         price = plan.cost["price_per_hour"]
@@ -31,17 +37,33 @@ def run(results: Path) -> None:
         published = tables.read_reference(ROOT / "config" / "references" / f"{plan.reference}-concurrency.csv")
         made["reproduction"] = tables.reproduction(made["settings"], published)
     if asked := plan.evaluations:
-        questions = {name: evaluate.asked_questions(results, name, task) for name, task in asked.tasks.items()}
-        replies = [answers.read(estimate.target_path(results, target)) for target in asked.targets]
+        questions = {name: asked_questions(results, name, task) for name, task in asked.tasks.items()}
+        replies = [_replies(plan, results, target) for target in asked.targets]
         made |= evaluated.make(asked, replies, questions)
         publish_quantization.write(made, plan, results / "tables")
     tables.write(results / "tables", made)
     publish.write(made, plan, results / "tables")
 
 
-def _ranked(record: store.Record, rank: int) -> store.Record:
+def _record(plan: Plan, results: Path, session: Session, users: int) -> store.Record:
     """The record, at its setting's place in the experiment as it is now; it keeps the one of when it was measured."""
-    return replace(record, identity={**record.identity, "rank": rank})
+    path = estimate.users_path(results, session.setting, session.round, users)
+    record = store.read(path)
+    if record.identity["digest"] != estimate.stored_path(plan, results, session, users).stem:
+        raise Outdated(f"{path}: was measured as configured otherwise; move it away and run the same again")
+    return replace(record, identity={**record.identity, "rank": session.rank})
+
+
+def _replies(plan: Plan, results: Path, target: str) -> answers.Evaluated:
+    """What a target answered."""
+    asked = plan.evaluations
+    assert asked
+    path = estimate.target_path(results, target)
+    found = answers.read(path)
+    slice_ = identified(planning.target_slice(plan, target), asked.targets[target], results)
+    if found.facts.get("digest") != planning.digest(slice_):
+        raise Outdated(f"{path}: was answered as configured otherwise; remove it and run the same again")
+    return found
 
 
 def _caches(plan: Plan, results: Path) -> dict[str, Cache]:

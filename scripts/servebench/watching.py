@@ -41,31 +41,30 @@ class Snapshot:
     @property
     def complete(self) -> bool:
         """Whether nothing is left to be measured or asked."""
-        return self.left_s == 0 and self.measured == self.measurements and not self.running
+        whole = (self.measurements, self.evaluations)
+        return (self.measured, self.evaluations_done) == whole and not self.running
 
 
 def snapshot(plan: Plan, results: Path) -> Snapshot:
     """What is there under results/<experiment>, and what runs."""
     left = [users for _, users in estimate.missing(plan, results)]
-    targets = list(plan.evaluations.targets if plan.evaluations else ())
-    asked = [target for target in targets if estimate.target_path(results, target).exists()]
+    targets = plan.evaluations.targets.values() if plan.evaluations else ()
+    to_ask_s = {target.name: estimate.to_ask_s(plan, results, target) for target in targets}
     running = list(progress.running(results))
     left_s = estimate.remaining_s(plan, results)
     for said in running:
         if said["phase"] in LOADING:
             left_s -= said["elapsed_s"]
-        elif said["phase"] == ASKING and plan.evaluations and said["setting"] in set(targets) - set(asked):
-            left_s += said["left_s"] - estimate.evaluation_s(
-                plan.evaluations, plan.evaluations.targets[said["setting"]]
-            )
+        elif said["phase"] == ASKING and to_ask_s.get(said["setting"]):
+            left_s += said["left_s"] - to_ask_s[said["setting"]]
     return Snapshot(
         experiment=plan.experiment,
         measured=plan.measurements - sum(map(len, left)),
         measurements=plan.measurements,
         sessions_done=left.count([]),
         sessions=len(left),
-        evaluations_done=len(asked),
-        evaluations=len(targets),
+        evaluations_done=list(to_ask_s.values()).count(0),
+        evaluations=len(to_ask_s),
         left_s=max(0.0, left_s),
         running=running,
     )

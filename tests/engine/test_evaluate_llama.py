@@ -34,7 +34,7 @@ def run(quick: plan.Plan, target: str, results: Path, environment: dict) -> answ
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(content))
     for name, task in quick.evaluations.tasks.items():
-        path = evaluate.questions_path(results, name)
+        path = data.questions_path(results, name)
         data.copy(TASKS[name], task.set, task.sha256, path, cache_root=cache.root())
     evaluate.run(
         job.Context(
@@ -64,7 +64,7 @@ def test_two_files_of_a_real_model(quick, llama_environment, tmp_path):
         assert all(len(ids) > 20 for ids in session["prompt_tokens"].values())
         assert session["differences"] == []
         assert (session["load"]["replies"] >= 2) if target == "Q8_0" else ("load" not in session)
-    questions = {name: evaluate.asked_questions(tmp_path, name, task) for name, task in quick.evaluations.tasks.items()}
+    questions = {name: data.asked_questions(tmp_path, name, task) for name, task in quick.evaluations.tasks.items()}
     made = evaluated.make(quick.evaluations, found, questions)
     targets = made["targets"].to_pylist()
     assert [(row["target"], row["same_prompts"], row["marks"]) for row in targets] == [(t, True, []) for t in TARGETS]

@@ -53,7 +53,7 @@ class Experiment:
     def context(self, target, **context):
         loaded = self.plan
         for name, task in loaded.evaluations.tasks.items():
-            path = evaluate.questions_path(self.results, name)
+            path = data.questions_path(self.results, name)
             data.copy(TASKS[name], task.set, task.sha256, path, cache_root=self.results / "cache")
         return job.Context(
             slice=plan.target_slice(loaded, target),
@@ -70,8 +70,7 @@ class Experiment:
 
     def questions(self):
         return {
-            name: evaluate.asked_questions(self.results, name, task)
-            for name, task in self.plan.evaluations.tasks.items()
+            name: data.asked_questions(self.results, name, task) for name, task in self.plan.evaluations.tasks.items()
         }
 
     def tables(self):
@@ -334,11 +333,18 @@ def test_a_server_that_is_not_there_is_a_target_with_its_reason(tmp_path, double
     a, b = made["targets"].to_pylist()
     assert (a["status"], b["status"], b["answered"], b["sessions"]) == ("ok", "failed", 0, 0)
     assert "127.0.0.1:9" in b["reason"]
+    given_up = {t.name: estimate.given_up(experiment.plan, experiment.results, t) for t in _targets(experiment)}
+    assert given_up == {"A": None, "B": b["reason"]}
+    assert [estimate.to_ask_s(experiment.plan, experiment.results, t) for t in _targets(experiment)] == [0, 0]
     assert set(made["scores"]["target"].to_pylist()) == {"A"}
     assert made["comparisons"].num_rows == 0
     experiment.config["evaluations"]["baseline"] = "B"
     assert experiment.tables()["comparisons"].num_rows == 0, "no baseline, no comparison"
     publish_quantization.quantization(experiment.tables(), experiment.plan)
+
+
+def _targets(experiment):
+    return experiment.plan.evaluations.targets.values()
 
 
 def test_a_server_that_dies_keeps_its_answers_and_is_not_blamed_on_a_question(tmp_path):
@@ -408,7 +414,7 @@ def _with_prompt(task: str, questions: list[Question]):
 def test_other_questions_than_planned_are_not_asked(tmp_path, double):
     experiment = Experiment(tmp_path, double.url, SMALL)
     context = experiment.context("A")
-    path = evaluate.questions_path(experiment.results, "mgsm")
+    path = data.questions_path(experiment.results, "mgsm")
     path.write_text(path.read_text(encoding="utf-8").replace("5", "6"), encoding="utf-8")
     with pytest.raises(evaluate.engines.InfrastructureError, match=r"mgsm: has SHA-256 .* delete it"):
         evaluate.run(context)

@@ -7,13 +7,16 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import yaml
 
 import synthetic
-from servebench import configuration, estimate, ledger, progress, store, tables
+from servebench import configuration, estimate, ledger, progress, store, tables, watching
 from servebench import plan as planning
 from servebench.faults import Fault
-from servebench.tasks import answers
+from servebench.tasks import TASKS, answers, data
 from servebench.tasks.schemas import table
+
+QUICKSTART = configuration.ROOT / "config" / "config.yaml"
 
 
 def test_what_is_left_stands_by_setting(tmp_path: Path) -> None:
@@ -107,32 +110,143 @@ FIGURES = {
 }
 
 
-def test_an_evaluation_is_left_then_failed_with_the_command_that_asks_again(tmp_path: Path) -> None:
-    plan = configuration.read([configuration.ROOT / "config" / "config.yaml"])
-    target = next(iter(plan.evaluations.targets))
-    path = estimate.target_path(tmp_path / "quickstart", target)
-    lines, failed = ledger.report(plan, tmp_path)
-    expected = estimate.minutes(estimate.evaluation_s(plan.evaluations, plan.evaluations.targets[target]))
-    assert f"left: evaluation of {target}: 0 of 56 questions are asked, {expected}" in lines
-    assert failed == 0
-    digest = planning.answers_digest(planning.target_slice(plan, target), "mgsm")
-    file = answers.AnswerFile(answers.answers_path(tmp_path / "quickstart", digest))
-    for repeat, question_id in ((1, "1"), (1, "2"), (1, "2"), (2, "1")):
-        file.append({"repeat": repeat, "question_id": question_id, "session_id": "s", "text": "答え: 1"})
-    file.append({"session": {"session_id": "s"}})
-    lines, _ = ledger.report(plan, tmp_path)
-    (line,) = (line for line in lines if line.startswith(f"left: evaluation of {target}:"))
-    assert "3 of 56 questions are asked (jcommonsenseqa 0 of 24; mgsm 3 of 16; proofreading 0 of 16), " in line
-    file.close()
-    facts = {"reason": None, "failures": 3, "asked": 48}
-    path.parent.mkdir(parents=True)
-    answers.write(answers.Evaluated(table("answers", []), facts), path)
-    lines, failed = ledger.report(plan, tmp_path)
-    place = lines.index(f"failed: evaluation of {target}: 3 of 48 questions")
-    assert (lines[place + 1], failed) == (f"  again: snakemake --cores 1 --force {path}", 1)
-    answers.write(answers.Evaluated(table("answers", []), facts | {"failures": 0, "answered": 56}), path)
-    lines, failed = ledger.report(plan, tmp_path)
-    assert (f"complete: evaluation of {target}, 56 questions" in lines, failed) == (True, 0)
+class Asked:
+    """The quick start's first target, with its questions in place."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "quickstart"
+        self.config = yaml.safe_load(QUICKSTART.read_text(encoding="utf-8"))
+        self.load()
+        for name, task in self.asked.tasks.items():
+            data.copy(TASKS[name], task.set, task.sha256, data.questions_path(self.folder, name), cache_root=folder)
+
+    def load(self) -> None:
+        """The plan, after a change."""
+        self.plan = configuration.load(self.config, [QUICKSTART])
+        self.asked = self.plan.evaluations
+        self.target = next(iter(self.asked.targets.values()))
+        self.path = estimate.target_path(self.folder, self.target.name)
+
+    def file(self, task: str, condition: str | None = None) -> Path:
+        """Where its replies are kept."""
+        slice_ = planning.target_slice(self.plan, self.target.name)
+        return answers.answers_path(self.folder, planning.answers_digest(slice_, task, condition))
+
+    def reply(self, *tasks: str, **said: str) -> None:
+        """Answer what is left of these tasks."""
+        for part in estimate.parts(self.asked, self.target):
+            if part.task not in tasks:
+                continue
+            file = answers.AnswerFile(self.file(part.task, part.condition))
+            asked = data.asked_questions(self.folder, part.task, self.asked.tasks[part.task])
+            for repeat in range(1, 2 if part.condition else self.asked.repeats + 1):
+                for question in asked[: part.questions if part.condition else None]:
+                    if file.missing(repeat, question.question_id, retry_failed=False):
+                        file.append({"repeat": repeat, "question_id": question.question_id, "session_id": "s", **said})
+            file.close()
+
+    def write(self, reason: str | None = None) -> None:
+        """Its file, as an evaluation writes it."""
+        digest = estimate.target_digest(self.plan, self.folder, self.target)
+        answers.write(answers.Evaluated(table("answers", []), {"digest": digest, "reason": reason}), self.path)
+
+    def status(self) -> tuple[list[str], int]:
+        """What status says of the target, and how many failed."""
+        lines, failed = ledger.report(self.plan, self.folder.parent)
+        (place,) = (n for n, line in enumerate(lines) if f": evaluation of {self.target.name}" in line)
+        return [
+            line for line in lines[place : place + 2] if "evaluation of" not in line or line is lines[place]
+        ], failed
+
+    def left(self) -> tuple[int, float]:
+        """How many evaluations watch calls done, and the expected seconds until the first of them is."""
+        done = watching.snapshot(self.plan, self.folder).evaluations_done
+        return done, estimate.to_ask_s(self.plan, self.folder, self.target)
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Asked:
+    return Asked(tmp_path)
+
+
+def test_an_evaluation_is_left_until_all_is_asked(asked: Asked) -> None:
+    name, whole_s = asked.target.name, estimate.evaluation_s(asked.asked, asked.target)
+    said = f"left: evaluation of {name}: 0 of 56 questions are asked, {estimate.minutes(whole_s)}"
+    assert (asked.status(), asked.left()) == (([said], 0), (0, whole_s))
+    asked.reply("mgsm", text="答え: 1")
+    ((line,), _) = asked.status()
+    assert line.startswith(
+        f"left: evaluation of {name}: 16 of 56 questions are asked (jcommonsenseqa 0 of 24; mgsm 16 of"
+    )
+    assert 0 < asked.left()[1] < whole_s
+    asked.reply(*TASKS, text="答え: 1")
+    ((line,), _) = asked.status()
+    assert line.startswith(f"left: evaluation of {name}: 56 of 56 questions are asked (")  # its file is not written
+    assert asked.left() == (1, 0)
+    asked.write()
+    assert asked.status() == ([f"complete: evaluation of {name}, 56 questions"], 0)
+
+
+def test_a_higher_limit_leaves_the_new_questions(asked: Asked) -> None:
+    asked.reply(*TASKS, text="答え: 1")
+    asked.write()
+    more = asked.config["evaluations"]["tasks"]["mgsm"]
+    more["limit"] += 1
+    asked.load()
+    lines, failed = asked.status()
+    assert lines[0].startswith(f"left: evaluation of {asked.target.name}: 56 of 58 questions are asked (")
+    assert (len(lines), failed) == (1, 0)  # what the plan asks, any run asks
+    length = min(asked.asked.tasks["mgsm"].max_tokens, TASKS["mgsm"].reply_tokens)
+    tokens = 2 * length / min(asked.asked.concurrency, asked.target.slots)
+    expected = estimate.start_s(asked.target) + tokens / estimate.USER_TOK_S
+    assert asked.left() == (0, pytest.approx(expected))
+    assert estimate.remaining_s(asked.plan, asked.folder) > expected
+    more["limit"] -= 2
+    asked.load()
+    assert (asked.status(), asked.left()) == (
+        ([f"complete: evaluation of {asked.target.name}, 54 questions"], 0),
+        (1, 0),
+    )
+
+
+def test_replies_to_questions_that_are_asked_no_more_count_for_no_others(asked: Asked) -> None:
+    asked.reply("mgsm", text="答え: 1")
+    path = asked.file("mgsm")
+    path.write_text("".join(path.read_text(encoding="utf-8").splitlines(keepends=True)[2:]), encoding="utf-8")
+    asked.config["evaluations"]["tasks"]["mgsm"]["limit"] -= 2
+    asked.load()
+    assert "; mgsm 10 of 12; " in asked.status()[0][0]
+
+
+def test_a_damaged_line_of_replies_is_no_complete_evaluation_and_its_remedy_is_told(asked: Asked) -> None:
+    asked.reply(*TASKS, text="答え: 1")
+    asked.write()
+    path = asked.file("mgsm")
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    path.write_text("".join([lines[0], "cut\n", *lines[2:]]), encoding="utf-8")
+    again = f"  again: snakemake --cores 1 --force {asked.path}"
+    said, failed = asked.status()
+    assert said[0].startswith(f"damaged: evaluation of {asked.target.name}: {path}:2: is no reply (")
+    assert (said[1], failed, asked.left()[0]) == (again, 1, 0)
+    path.write_text("".join([lines[0], *lines[2:]]), encoding="utf-8")
+    said, failed = asked.status()
+    assert said[0].startswith(f"left: evaluation of {asked.target.name}: 55 of 56 questions are asked (")
+    assert (said[1], failed, asked.left()[0]) == (again, 0, 0)
+
+
+def test_a_failed_evaluation_stands_with_the_command_that_asks_again(asked: Asked) -> None:
+    again = f"  again: snakemake --cores 1 --force {asked.path}"
+    asked.write("would not start")
+    assert asked.status() == ([f"failed: evaluation of {asked.target.name}: would not start", again], 1)
+    assert asked.left() == (1, 0)  # what has failed is not waited for
+    asked.config["evaluations"]["targets"][asked.target.name]["slots"] = 3
+    asked.load()
+    assert asked.status()[0][0].startswith(f"left: evaluation of {asked.target.name}: 0 of 56 questions")
+    asked.reply("mgsm", failed="truncated")
+    asked.reply("jcommonsenseqa", "proofreading", text="1")
+    asked.write()
+    assert asked.status() == ([f"failed: evaluation of {asked.target.name}: 16 of 56 questions", again], 1)
+    assert asked.left() == (1, 0)
 
 
 def test_what_runs_is_told_with_what_is_left(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_an_evaluation_loads_the_copy(model, tmp_path, monkeypatch):
     }
     loaded = configuration.load(config, ["config.yaml"])
     (asked,) = loaded.evaluations.tasks.values()
-    data.copy(TASKS["mgsm"], asked.set, asked.sha256, evaluate.questions_path(results, "mgsm"), cache_root=tmp_path)
+    data.copy(TASKS["mgsm"], asked.set, asked.sha256, data.questions_path(results, "mgsm"), cache_root=tmp_path)
     (results / "models").mkdir()
     (results / "models" / "small.json").write_text(json.dumps({"key": "small", "sha256": sha256, "size_bytes": 7000}))
     launched = []

@@ -14,6 +14,8 @@ from rich.console import Console
 import synthetic
 from servebench import configuration, estimate, progress, watching
 from servebench.plan import Plan, Session
+from servebench.tasks import answers
+from servebench.tasks.schemas import table
 
 LOADED = {
     "phase": "window",
@@ -82,9 +84,10 @@ def evaluating(results: Path, target: str) -> tuple[Plan, progress.Publisher]:
 
 def test_an_evaluation_is_shown_with_its_task_its_questions_and_the_time_left(tmp_path: Path) -> None:
     plan, publisher = evaluating(tmp_path, "Q4_1")
-    done = estimate.target_path(tmp_path, "Q4_0")
-    done.parent.mkdir(parents=True)
-    done.touch()
+    failed = plan.evaluations.targets["Q4_0"]
+    path, digest = estimate.target_path(tmp_path, "Q4_0"), estimate.target_digest(plan, tmp_path, failed)
+    path.parent.mkdir(parents=True)
+    answers.write(answers.Evaluated(table("answers", []), {"digest": digest, "reason": "would not start"}), path)
     with publisher as published:
         head, line = watching.plain(watching.snapshot(plan, tmp_path))
         assert "0 of 8 sessions, 1 of 3 evaluations, about" in head

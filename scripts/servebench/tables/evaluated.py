@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from servebench.evaluate import ALONE, LOADED, named
-from servebench.plan import Evaluations
+from servebench.evaluate import named
+from servebench.plan import ALONE, LOADED, Evaluations
 from servebench.tasks.answers import Evaluated
 from servebench.tasks.comparisons import comparisons
 from servebench.tasks.schemas import FAILED, table

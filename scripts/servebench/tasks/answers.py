@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,9 +102,21 @@ def write(evaluated: Evaluated, path: Path) -> None:
 
 def read(path: Path) -> Evaluated:
     """What `write` wrote; Fault when it is something else."""
-    try:
+    with _readable(path):
         content = pq.read_table(path)
         facts = json.loads(content.schema.metadata[METADATA_KEY])
+    return Evaluated(check("answers", content.replace_schema_metadata(None)), facts)
+
+
+def read_facts(path: Path) -> dict[str, Any]:
+    """Of `read`, the facts alone."""
+    with _readable(path):
+        return dict(json.loads(pq.read_schema(path).metadata[METADATA_KEY]))
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
     except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
         raise Fault(f"{path}: is no readable evaluation ({error}); remove it, nothing is asked again for it") from error
-    return Evaluated(check("answers", content.replace_schema_metadata(None)), facts)
