@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import logging
 import os
@@ -18,6 +17,7 @@ import typer
 
 import servebench
 from servebench.faults import Fault
+from servebench.infrastructure import DISK, ROOM
 from servebench.load.cli import app as load_app
 from servebench.tasks.cli import app as tasks_app
 
@@ -29,8 +29,6 @@ app = typer.Typer(
 )
 for other in (load_app, tasks_app):
     app.registered_commands.extend(other.registered_commands)
-
-DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # takes nothing more, and names no file
 
 LogFile = Annotated[Path | None, typer.Option("--log", help="Also write messages to this file.")]
 ConfigFiles = Annotated[
@@ -54,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     except OSError as error:
         if error.filename is None and error.errno not in DISK:
             raise
-        room = "; make room and run the same again: what was measured is kept" if error.errno in DISK else ""
+        room = f"; {ROOM}" if error.errno in DISK else ""
         where = "" if error.filename is None else f"{error.filename}: "
         _tell(f"{where}{error.strerror}{room}")
         raise SystemExit(1) from None

@@ -133,7 +133,8 @@ class _Evaluation:
                 self.progress = _Progress(setting.name, len(work), sum(work), published)
                 asyncio.run(self._ask(server))
                 if not server.alive():
-                    return "the server died while it was asked: " + _last_line(server.log_tail())
+                    said = server.log_tail()
+                    raise engines.LaunchFailed("the server died while it was asked: " + _last_line(said), said)
                 self._keep_session({"differences": server.check()})
         except engines.LaunchFailed as error:
             log.error("evaluations %s: %s", setting.name, error.reason)

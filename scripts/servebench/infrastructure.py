@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import re
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,9 +14,27 @@ from typing import TextIO
 
 from servebench.faults import Fault
 
+DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # takes nothing more, and names no file
+ROOM = "make room and run the same again: what was measured is kept"
+_SAID = re.compile(r".*(?:no space left on device|disk quota exceeded|read-only file system).*", re.IGNORECASE)
+
 
 class InfrastructureError(Fault):
     """Something needed is missing or broken (weights, binary, environment, lock): the job fails without a result."""
+
+
+def check_room(folder: Path, said: str) -> None:
+    """Raise `InfrastructureError` when a disk takes nothing more: that of `folder` or that of temporary files, which
+    are tried, or another that a program tells of in `said`, its last words."""
+    for tried in (folder, Path(tempfile.gettempdir())):
+        try:
+            with tempfile.TemporaryFile(dir=tried, buffering=0) as file:
+                file.write(bytes(2**16))
+        except OSError as error:
+            if error.errno in (*DISK, errno.EROFS):
+                raise InfrastructureError(f"{tried}: {error.strerror}; {ROOM}") from None
+    if found := _SAID.search(said):
+        raise InfrastructureError(f"{found[0].strip()}; {ROOM}")
 
 
 @contextmanager

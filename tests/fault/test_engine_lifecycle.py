@@ -1,10 +1,12 @@
 """However a session ends, its engine ends too, and the next session starts clean."""
 
+import errno
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +18,9 @@ import pytest
 
 from servebench import engines, plan
 from servebench.engines import launch
+from servebench.engines.base import Command
+from servebench.engines.simulator import Simulator
+from servebench.infrastructure import ROOM
 
 GUARD = Path(launch.__file__).with_name("guard.py")
 # An engine that will not hear SIGTERM, with one child in a session of its own and one whose parent has gone.
@@ -196,6 +201,33 @@ def test_an_engine_that_dies_at_its_start_gives_its_last_words(tmp_path: Path) -
         with start(simulated(slots=64, context=4096, options=options), tmp_path):
             pass
     assert "needs 60.0 GiB of 24.0 GiB" in failed.value.log_tail
+
+
+def failing(session: plan.Session, tmp_path: Path) -> None:
+    with start(session, tmp_path):
+        pass
+
+
+def test_a_full_disk_under_an_engine_that_dies_is_no_result_of_its_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out_of_memory = simulated(slots=64, options={"weights_gib": 30, "device_gib": 24})
+    code = "import sys; sys.exit('OSError: [Errno 28] No space left on device: /cache/kernels')"
+    with monkeypatch.context() as patch, pytest.raises(engines.InfrastructureError) as said:
+        patch.setattr(Simulator, "command", lambda *_: Command(argv=[sys.executable, "-c", code]))
+        failing(out_of_memory, tmp_path)
+    assert str(said.value) == f"OSError: [Errno 28] No space left on device: /cache/kernels; {ROOM}"
+    with pytest.raises(engines.LaunchFailed, match="out of memory"):  # there is room again, in the same log
+        failing(out_of_memory, tmp_path)
+    for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):  # a log that takes nothing more cannot tell
+
+        def full(number: int = number, **_: Any) -> None:
+            raise OSError(number, os.strerror(number))
+
+        with monkeypatch.context() as patch, pytest.raises(engines.InfrastructureError) as said:
+            patch.setattr(tempfile, "TemporaryFile", full)
+            failing(out_of_memory, tmp_path)
+        assert str(said.value) == f"{tmp_path}: {os.strerror(number)}; {ROOM}"
 
 
 def test_an_engine_that_is_never_ready_is_given_up(tmp_path: Path) -> None:

@@ -11,14 +11,14 @@ from servebench import plan
 from servebench.engines import devices as devices
 from servebench.engines import environment as environment
 from servebench.engines import launch, url
-from servebench.engines.base import Adapter, AskedNotGot, Launch, LaunchFailed, Server
+from servebench.engines.base import Adapter, AskedNotGot, Launch, LaunchFailed, Server, log_tail
 from servebench.engines.llama_server import LlamaServer
 from servebench.engines.ollama import Ollama
 from servebench.engines.sglang import Sglang
 from servebench.engines.simulator import Simulator
 from servebench.engines.url import Url
 from servebench.engines.vllm import Vllm
-from servebench.infrastructure import InfrastructureError
+from servebench.infrastructure import InfrastructureError, check_room
 
 __all__ = [
     "ADAPTERS",
@@ -54,8 +54,26 @@ def launched(
     """The session's server, from its first token until the end of the block; then it is stopped.
 
     Call it from a thread that lives as long as the block. Raises `LaunchFailed` when the engine would not start,
-    `AskedNotGot` when it is not what the setting asks for, `InfrastructureError` when it could not even be tried.
+    `AskedNotGot` when it is not what the setting asks for, `InfrastructureError` when it could not even be tried. A
+    full disk says nothing of the setting: where one is behind a `LaunchFailed`, also of the block, it is the latter.
     """
+    begun = log_path.stat().st_size if log_path.exists() else 0
+    try:
+        with _launched(session, model_path, environment, runtime, log_path) as server:
+            yield server
+    except LaunchFailed as error:
+        check_room(log_path.parent, f"{error.reason}\n{log_tail(log_path, 30, begun)}")
+        raise
+
+
+@contextmanager
+def _launched(
+    session: plan.Session,
+    model_path: Path | None,
+    environment: Mapping[str, Any] | None,
+    runtime: plan.Runtime,
+    log_path: Path,
+) -> Iterator[Server]:
     setting = session.setting
     adapter_type = ADAPTERS[setting.engine.kind]
     with ExitStack() as stack:

@@ -219,12 +219,12 @@ def ask(client: httpx.Client, model: str, extra: Mapping[str, Any], max_tokens: 
     return answer
 
 
-def log_tail(path: Path, lines: int) -> str:
-    """The last `lines` lines of a log, as far as they are text."""
+def log_tail(path: Path, lines: int, start: int = 0) -> str:
+    """The last `lines` lines of a log beyond its first `start` bytes, as far as they are text."""
     if not path.exists():
         return ""
     with path.open("rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - 200 * lines - 4096))
+        file.seek(max(start, file.seek(0, os.SEEK_END) - 200 * lines - 4096))
         return "\n".join(file.read().decode(errors="replace").splitlines()[-lines:])
 
 
