@@ -1,5 +1,6 @@
 """What an engine is given: environment, port, arguments."""
 
+import dataclasses
 import socket
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,8 @@ import pytest
 
 from servebench import plan
 from servebench.engines import launch
-from servebench.engines.base import Launch
+from servebench.engines.base import Launch, LaunchFailed
+from servebench.engines.devices import Devices
 from servebench.engines.llama_server import LlamaServer
 from servebench.infrastructure import InfrastructureError
 from servebench.watch.gpu import Gpu
@@ -104,6 +106,39 @@ def test_a_taken_port_is_not_chosen() -> None:
         port = free.getsockname()[1]
         free.close()
         assert launch.free_port((port, port)) == port
+    with pytest.raises(InfrastructureError, match=r"runtime\.ports: no port of 3000 to 2000 is free; widen the range"):
+        launch.free_port((3000, 2000))
+
+
+class Ended:
+    """An engine that could not have its port, and ended."""
+
+    exit_status, pid, guard_pid, started = 1, 1, 1, 0
+
+    def __init__(self, command: Any, env: Any, log_path: Path, stop_timeout_s: float, cpus: Any) -> None:
+        Ended.started += 1
+        with log_path.open("a") as file:
+            file.write("couldn't bind to the port\n")
+
+    def stop(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("end", "starts"), [(SystemExit(143), 1), (LaunchFailed("ended"), launch.PORT_ATTEMPTS)])
+def test_a_taken_port_is_another_try_and_a_signal_meanwhile_is_the_end(
+    end: BaseException, starts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ends(*_: Any) -> None:
+        raise end
+
+    monkeypatch.setattr(Ended, "started", 0)
+    monkeypatch.setattr(launch, "Process", Ended)
+    monkeypatch.setattr(launch, "_become_ready", ends)
+    asked = adapter()
+    asked.launch = dataclasses.replace(asked.launch, log_path=tmp_path / "log")
+    with pytest.raises(type(end)), launch.running(asked, Devices()):
+        pass
+    assert Ended.started == starts
 
 
 def test_arguments_follow_from_the_setting_and_its_own_win() -> None:

@@ -144,16 +144,16 @@ def _start(adapter: Adapter, devices: Devices) -> tuple[Process, Server]:
         try:
             _become_ready(adapter, process, server, port, command, devices)
             return process, server
-        except BaseException:
+        except BaseException as error:
             process.stop()
             devices.forget()
             with launch.log_path.open("rb") as file:
                 file.seek(size)
                 said = file.read().decode(errors="replace")
-            if attempt < PORT_ATTEMPTS and process.exit_status and PORT_TAKEN.search(said):
-                log.warning("port %d was taken by another process in the meantime; trying another", port)
-                continue
-            raise
+            failed = isinstance(error, LaunchFailed) and process.exit_status  # else somebody ended us meanwhile
+            if attempt == PORT_ATTEMPTS or not failed or not PORT_TAKEN.search(said):
+                raise
+            log.warning("port %d was taken by another process in the meantime; trying another", port)
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
@@ -161,19 +161,43 @@ def _become_ready(
     adapter: Adapter, process: Process, server: Server, port: int, command: Command, devices: Devices
 ) -> None:
     """Wait for health and for one real token; then ask what it is."""
-    client = httpx.Client(base_url=server.url, timeout=10.0, trust_env=False)
-    deadline = time.monotonic() + adapter.launch.runtime.ready_timeout_s
-    stage = "healthy"
+    with _client(server) as client:
+        _wait_for_token(adapter, process, server, port, command, client)
+        try:
+            facts = adapter.inspect(client)
+        except (httpx.HTTPError, LookupError, TypeError, ValueError) as error:
+            raise _failed(adapter, f"does not tell what it is: {type(error).__name__}: {error}") from error
+    server.version, server.build = adapter.version(facts)
+    server.facts.update(facts)
 
-    def failed(why: str) -> LaunchFailed:
-        return LaunchFailed(f"{adapter.setting.engine.kind} {why}", log_tail(adapter.launch.log_path, 30))
+    def differences() -> list[Difference]:
+        try:
+            with _client(server) as client:
+                now = adapter.inspect(client)
+                server.facts.update(now)
+                return [*adapter.compare(now), *adapter.probe(client), *_off_device(server.pid, devices)]
+        except (httpx.HTTPError, LookupError, TypeError, ValueError) as error:
+            return [Difference(what="server", asked="answers", got=f"{type(error).__name__}: {error}")]
 
-    last = "nothing"
+    server.differences = differences
+
+
+def _client(server: Server) -> httpx.Client:
+    return httpx.Client(base_url=server.url, timeout=10.0, trust_env=False)
+
+
+def _wait_for_token(
+    adapter: Adapter, process: Process, server: Server, port: int, command: Command, client: httpx.Client
+) -> None:
+    """Until the server has answered with a token; `cold_start_s` and, in a container, `pid` are known then."""
+    ready_timeout_s = adapter.launch.runtime.ready_timeout_s
+    deadline = time.monotonic() + ready_timeout_s
+    stage, last = "healthy", "nothing"
     while True:
         if (status := process.exit_status) is not None:
-            raise failed(f"ended with status {status} before it was ready{_memory_hint(adapter)}")
+            raise _failed(adapter, f"ended with status {status} before it was ready{_memory_hint(adapter)}")
         if time.monotonic() >= deadline:
-            raise failed(f"was not ready after {adapter.launch.runtime.ready_timeout_s:g} s ({stage}: {last})")
+            raise _failed(adapter, f"was not ready after {ready_timeout_s:g} s ({stage}: {last})")
         try:
             if stage == "healthy" and adapter.healthy(client):
                 server.cold_start_s["healthy_s"] = _since_s(server.launched_ns)
@@ -186,26 +210,14 @@ def _become_ready(
             if stage == "first token":
                 ask(client, adapter.model, {**adapter.extra, **adapter.setting.request}, max_tokens=1)
                 server.cold_start_s["first_token_s"] = _since_s(server.launched_ns)
-                break
+                return
         except (httpx.HTTPError, ValueError) as error:
             last = str(error) or type(error).__name__
         time.sleep(POLL_S)
-    try:
-        facts = adapter.inspect(client)
-    except (httpx.HTTPError, LookupError, TypeError, ValueError) as error:
-        raise failed(f"does not tell what it is: {type(error).__name__}: {error}") from error
-    server.version, server.build = adapter.version(facts)
-    server.facts.update(facts)
 
-    def differences() -> list[Difference]:
-        try:
-            now = adapter.inspect(client)
-            server.facts.update(now)
-            return [*adapter.compare(now), *adapter.probe(client), *_off_device(server.pid, devices)]
-        except (httpx.HTTPError, LookupError, TypeError, ValueError) as error:
-            return [Difference(what="server", asked="answers", got=f"{type(error).__name__}: {error}")]
 
-    server.differences = differences
+def _failed(adapter: Adapter, why: str) -> LaunchFailed:
+    return LaunchFailed(f"{adapter.setting.engine.kind} {why}", log_tail(adapter.launch.log_path, 30))
 
 
 def _off_device(pid: int | None, devices: Devices) -> list[Difference]:
@@ -239,7 +251,8 @@ def environment(environ: Mapping[str, str], devices: Sequence[gpu.Gpu]) -> tuple
 def free_port(ports: tuple[int, int]) -> int:
     """A port of the range that could be bound just now. Tried in random order, so that two sessions seldom meet."""
     first, last = ports
-    for port in random.sample(range(first, last + 1), last - first + 1):
+    there = range(first, last + 1)
+    for port in random.sample(there, len(there)):
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
@@ -274,12 +287,7 @@ def _survivors(process: Process, command: Command) -> dict[str, Any]:
     for pid in (process.guard_pid, process.pid):
         with suppress(psutil.NoSuchProcess):
             born.append([pid, psutil.Process(pid).create_time()])
-    return {
-        "holder": os.getpid(),
-        "processes": born,
-        "cleanup": command.cleanup,
-        "command": command.argv[:2],
-    }
+    return {"processes": born, "cleanup": command.cleanup}
 
 
 def _end_survivors(entry: Mapping[str, Any]) -> None:
