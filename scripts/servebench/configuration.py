@@ -9,7 +9,8 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,7 +22,9 @@ from servebench import ROOT
 from servebench.engines import ADAPTERS
 from servebench.faults import Fault
 from servebench.figures import Line
-from servebench.load.arrivals import read_trace
+from servebench.load import prompts as prompt_sets
+from servebench.load.arrivals import Pause, read_trace
+from servebench.load.workload import Workload
 from servebench.plan import Engine, Evaluations, Model, Plan, Runtime, Setting
 from servebench.tasks import TASKS, sets
 
@@ -247,10 +250,6 @@ def prompts_path(prompts: str) -> Path:
     """Where a prompt set is: a built-in name under config/prompts, or a path (from the project's root, if relative)."""
     built_in = ROOT / "config" / "prompts" / prompts
     return built_in if built_in.is_dir() else ROOT / prompts
-
-
-def _is_prompts(path: Path) -> bool:
-    return path.is_file() or (path / "set.yaml").is_file()
 
 
 def prompts_digest(prompts: str) -> str:
@@ -486,14 +485,27 @@ def _workload_faults(workload: Mapping[str, Any], origin: Origin) -> Iterator[st
     for key in ("prompts", "max_tokens", *needs[mode]):
         if key not in workload:
             yield origin.fault(["workload"], f"lacks {key}, which mode {mode} needs; add it")
-    if "prompts" in workload and not _is_prompts(prompts_path(workload["prompts"])):
-        sets = sorted(p.name for p in (ROOT / "config" / "prompts").iterdir() if p.is_dir())
-        yield origin.fault(
-            ["workload", "prompts"],
-            f"{workload['prompts']!r} is neither a built-in set ({', '.join(sets)}), a folder with set.yaml nor a file",
-        )
-    if "trace" in workload:
-        try:
-            read_trace(str(ROOT / workload["trace"]))
-        except Fault as error:
-            yield origin.fault(["workload", "trace"], str(error))
+    checks: Mapping[str, Callable[[str], object]] = {
+        "prompts": partial(_read_prompts, workload),
+        "trace": _read_trace,
+        "think": Pause.parse,
+    }
+    for key, check in checks.items():
+        if key in workload:
+            try:
+                check(workload[key])
+            except Fault as error:
+                yield origin.fault(["workload", key], str(error).removeprefix(f"workload.{key}: "))
+
+
+def _read_prompts(workload: Mapping[str, Any], name: str) -> None:
+    """Raises Fault for what the load generator could not ask."""
+    path = prompts_path(name)
+    if not path.is_file() and not (path / "set.yaml").is_file():
+        sets = ", ".join(sorted(p.name for p in (ROOT / "config" / "prompts").iterdir() if p.is_dir()))
+        raise Fault(f"{name!r} is neither a built-in set ({sets}), a folder with set.yaml nor a file; name one of them")
+    prompt_sets.load(Workload(prompts=str(path), shared_prefix_tokens=workload.get("shared_prefix_tokens")), 0)
+
+
+def _read_trace(name: str) -> None:
+    read_trace(str(ROOT / name))

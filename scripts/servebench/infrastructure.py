@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import os
 import re
 import tempfile
 import time
@@ -21,6 +22,18 @@ _SAID = re.compile(r".*(?:no space left on device|disk quota exceeded|read-only 
 
 class InfrastructureError(Fault):
     """Something needed is missing or broken (weights, binary, environment, lock): the job fails without a result."""
+
+
+def api_key(where: str, name: str) -> str:
+    """The key that the environment variable `name` holds, as `where` asks for; never part of a message. Raises
+    `InfrastructureError` when there is none or no header can hold it."""
+    key = os.environ.get(name)
+    if not key:
+        raise InfrastructureError(f"{where}: {name} is not set; export the key")
+    if wrong := re.search(r"[^!-~]", key):
+        at = f"character {wrong.start() + 1} of {len(key)} is {wrong[0]!a}"
+        raise InfrastructureError(f"{where}: {name} holds no key: {at}, which no header may hold; export the key alone")
+    return key
 
 
 def check_room(folder: Path, said: str) -> None:

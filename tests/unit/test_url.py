@@ -13,8 +13,10 @@ import pytest
 
 from chat_double import PROBED, ChatDouble, serving
 from servebench import configuration, engines, estimate, job, plan, session
+from servebench.faults import Fault
+from servebench.load.run import measure
 from servebench.load.workers import LoadError
-from servebench.load.workload import Target
+from servebench.load.workload import Target, Workload
 
 DELAY_S = 0.03
 
@@ -27,8 +29,10 @@ def double(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatDoub
 
 
 @contextmanager
-def attached(double: ChatDouble, ready_timeout_s: float = 5) -> Iterator[engines.Server]:
-    engine = plan.Engine(key="far", kind="url", url=double.url, options={"model": "m"})
+def attached(
+    double: ChatDouble, ready_timeout_s: float = 5, api_key_env: str | None = None
+) -> Iterator[engines.Server]:
+    engine = plan.Engine(key="far", kind="url", url=double.url, options={"model": "m"}, api_key_env=api_key_env)
     model = plan.Model(key="m", name="M")
     setting = plan.Setting(name="s", run="main", engine=engine, model=model, slots=1, users=(1,))
     with engines.launched(
@@ -128,3 +132,35 @@ def test_a_key_goes_with_what_is_asked_and_with_the_load(
     assert [target.api_key_env for target in targets] == ["FAR_KEY"]
     path = estimate.users_path(tmp_path, loaded.settings["s"], 1, 1)
     assert "secret" not in path.read_bytes().decode(errors="replace")
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        (None, "FAR_KEY is not set; export the key"),
+        ("", "FAR_KEY is not set; export the key"),
+        ("s3cret\n", r"FAR_KEY holds no key: character 7 of 7 is '\n', which no header may hold; export the key alone"),
+        ("s3 cret", "FAR_KEY holds no key: character 3 of 7 is ' ', which no header may hold; export the key alone"),
+        ("clé", r"FAR_KEY holds no key: character 3 of 3 is '\xe9', which no header may hold; export the key alone"),
+    ],
+)
+def test_a_key_that_cannot_be_sent_is_a_fault_before_anything_is_sent(
+    key: str | None, said: str, double: ChatDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FAR_KEY", raising=False)
+    if key is not None:
+        monkeypatch.setenv("FAR_KEY", key)
+    with pytest.raises(engines.InfrastructureError) as fault, attached(double, api_key_env="FAR_KEY"):
+        pass
+    assert str(fault.value) == f"engines.far.api_key_env: {said}"
+    target = Target(url=double.url, model="m", api_key_env="FAR_KEY")
+    with pytest.raises(Fault) as fault:
+        measure(target, Workload(mode="count", requests=1), 1)
+    assert str(fault.value) == f"target.api_key_env: {said}"
+    assert not double.keys
+
+
+def test_a_header_with_a_line_break_is_a_fault(double: ChatDouble) -> None:
+    target = Target(url=double.url, model="m", headers={"x-tenant": "a\r\nx-admin: 1"})
+    with pytest.raises(Fault, match=r"target\.headers: 'x-tenant' holds a line break"):
+        measure(target, Workload(mode="count", requests=1), 1)

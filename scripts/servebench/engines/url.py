@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 import statistics
 import time
 from collections.abc import Iterator, Mapping
@@ -15,7 +14,7 @@ import httpx
 
 from servebench import cache
 from servebench.engines.base import Adapter, Command, Difference, LaunchFailed, Server, ask
-from servebench.infrastructure import InfrastructureError, locked
+from servebench.infrastructure import InfrastructureError, api_key, locked
 
 ROUND_TRIPS = 9
 log = logging.getLogger("servebench")
@@ -45,14 +44,10 @@ class Url(Adapter):
 
     def headers(self) -> dict[str, str]:
         """The API key, from the environment only."""
-        name = self.setting.engine.api_key_env
-        if name is None:
+        engine = self.setting.engine
+        if engine.api_key_env is None:
             return {}
-        if not os.environ.get(name):
-            raise InfrastructureError(
-                f"engines.{self.setting.engine.key}.api_key_env: {name} is not set; export the key"
-            )
-        return {"Authorization": f"Bearer {os.environ[name]}"}
+        return {"Authorization": f"Bearer {api_key(f'engines.{engine.key}.api_key_env', engine.api_key_env)}"}
 
     def inspect(self, client: httpx.Client) -> dict[str, Any]:
         """The models it lists, and its `Server` header."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -11,6 +10,7 @@ import msgspec
 
 from servebench import __version__
 from servebench.faults import Fault
+from servebench.infrastructure import api_key
 from servebench.load import prompts
 from servebench.load.arrivals import read_trace
 from servebench.load.exchange import Exchange
@@ -45,7 +45,10 @@ class Requests:
             **target.headers,
         }
         if target.api_key_env is not None:
-            headers["authorization"] = f"Bearer {_secret(target.api_key_env)}"
+            headers["authorization"] = f"Bearer {api_key('target.api_key_env', target.api_key_env)}"
+        for name, value in headers.items():
+            if not f"{name}{value}".isprintable():
+                raise Fault(f"target.headers: {name!r} holds a line break or another control character; take it out")
         try:
             self._http = httpx.Request("POST", target.chat_url, headers=headers)
         except (httpx.InvalidURL, UnicodeEncodeError) as error:
@@ -118,10 +121,3 @@ class Conversation:
             return False
         self._history.append({"role": "assistant", "content": parsed.text or ""})
         return True
-
-
-def _secret(name: str) -> str:
-    try:
-        return os.environ[name]
-    except KeyError:
-        raise Fault(f"target.api_key_env: {name} is not set; export it") from None
