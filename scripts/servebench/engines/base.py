@@ -228,6 +228,15 @@ def log_tail(path: Path, lines: int, start: int = 0) -> str:
         return "\n".join(file.read().decode(errors="replace").splitlines()[-lines:])
 
 
+def unlike(asked: Mapping[str, Any], facts: Mapping[str, Any]) -> list[Difference]:
+    """Where `facts` are not as `asked`; what is not asked, or not told, is None and no difference."""
+    return [
+        Difference(what=what, asked=wanted, got=facts[what])
+        for what, wanted in asked.items()
+        if wanted is not None and facts[what] is not None and facts[what] != wanted
+    ]
+
+
 def sha256(text: str | None) -> str | None:
     """Of a text such as a chat template; None stays None."""
     return None if text is None else hashlib.sha256(text.encode()).hexdigest()

@@ -46,7 +46,7 @@ class Request:
 
 
 def start(log: str) -> dict[str, Any]:
-    """Facts of the start: slots, n_ctx_slot, kv_unified, threads, offloaded (layers), all_layers, build."""
+    """Facts of the start: slots, n_ctx_slot, kv_unified, threads, offloaded_layers, all_layers, build."""
     offloaded = OFFLOADED.search(log)
     unified = KV_UNIFIED.search(log)
     return {

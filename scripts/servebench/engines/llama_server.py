@@ -11,7 +11,7 @@ import httpx
 
 from servebench.engines import llama_log, runtime
 from servebench.engines.arguments import last, unless, value
-from servebench.engines.base import Adapter, Command, Difference, sha256
+from servebench.engines.base import Adapter, Command, Difference, sha256, unlike
 from servebench.infrastructure import InfrastructureError
 
 LAUNCHER = Path(__file__).with_name("llama_wheel.py")
@@ -100,12 +100,7 @@ class LlamaServer(Adapter):
             asked["offloaded_layers"] = (
                 min(int(layers), facts["all_layers"]) if layers.isdigit() else facts["all_layers"]
             )
-        found = [
-            Difference(what=what, asked=wanted, got=facts[what])
-            for what, wanted in asked.items()
-            if wanted is not None and facts[what] is not None and facts[what] != wanted
-        ]
-        return found + self._context(facts, bool(unified))
+        return unlike(asked, facts) + self._context(facts, bool(unified))
 
     def _context(self, facts: Mapping[str, Any], unified: bool) -> list[Difference]:
         """A slot holds its part; with one shared cache it may hold the whole, up to what the model was made for."""

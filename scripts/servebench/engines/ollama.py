@@ -13,7 +13,7 @@ import httpx
 
 from servebench.engines import llama_log, runtime
 from servebench.engines.arguments import value
-from servebench.engines.base import Adapter, Command, Difference, LaunchFailed, log_tail
+from servebench.engines.base import Adapter, Command, Difference, LaunchFailed, log_tail, unlike
 from servebench.infrastructure import InfrastructureError
 from servebench.models import ollama as store
 
@@ -158,8 +158,4 @@ class Ollama(Adapter):
         pinned = store.parse(self.setting.model.source or "").digest if self.pulled else None
         if pinned:
             asked["model_digest"] = pinned.removeprefix("sha256:")
-        return [
-            Difference(what=what, asked=wanted, got=facts[what])
-            for what, wanted in asked.items()
-            if wanted is not None and facts[what] is not None and facts[what] != wanted
-        ]
+        return unlike(asked, facts)

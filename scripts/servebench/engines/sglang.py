@@ -9,7 +9,7 @@ import httpx
 
 from servebench.engines import metrics, runtime
 from servebench.engines.arguments import unless, value
-from servebench.engines.base import Adapter, Command, Difference
+from servebench.engines.base import Adapter, Command, Difference, unlike
 from servebench.infrastructure import InfrastructureError
 
 ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
@@ -68,8 +68,4 @@ class Sglang(Adapter):
             "n_ctx_slot": int(context) if context else self.setting.context,
             "model_alias": self.model,
         }
-        return [
-            Difference(what=what, asked=wanted, got=facts[what])
-            for what, wanted in asked.items()
-            if wanted is not None and facts[what] is not None and facts[what] != wanted
-        ]
+        return unlike(asked, facts)

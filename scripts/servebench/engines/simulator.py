@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 
 import servebench
-from servebench.engines.base import Adapter, Command, Difference
+from servebench.engines.base import Adapter, Command, Difference, unlike
 from servebench.engines.simulated import Machine
 from servebench.infrastructure import InfrastructureError
 
@@ -66,7 +66,4 @@ class Simulator(Adapter):
 
     def compare(self, facts: Mapping[str, Any]) -> list[Difference]:
         """Slots and context."""
-        asked = {"slots": self.setting.slots, "n_ctx_slot": self.setting.context}
-        return [
-            Difference(what=what, asked=value, got=facts[what]) for what, value in asked.items() if facts[what] != value
-        ]
+        return unlike({"slots": self.setting.slots, "n_ctx_slot": self.setting.context}, facts)

@@ -11,7 +11,7 @@ import httpx
 
 from servebench.engines import metrics, runtime
 from servebench.engines.arguments import unless, value
-from servebench.engines.base import Adapter, Command, Difference
+from servebench.engines.base import Adapter, Command, Difference, unlike
 from servebench.infrastructure import InfrastructureError
 
 IDLE_TIMEOUT_S = 30.0
@@ -89,11 +89,7 @@ class Vllm(Adapter):
         asked["n_ctx_slot"] = int(context) if context else self.setting.context
         if self.launch.model_path is not None:
             asked["model_path"] = runtime.inside(self.launch, self.launch.model_path)
-        found = [
-            Difference(what=what, asked=wanted, got=facts[what])
-            for what, wanted in asked.items()
-            if wanted is not None and facts[what] is not None and facts[what] != wanted
-        ]
+        found = unlike(asked, facts)
         tokens, least = facts["kv_cache_tokens"], asked["n_ctx_slot"]
         if tokens is not None and least is not None and tokens < least:
             found.append(Difference(what="kv_cache_tokens", asked=f"at least {least}", got=tokens))
