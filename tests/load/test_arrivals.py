@@ -1,8 +1,10 @@
 """Pauses, arrival processes and traces: what can be checked by hand."""
 
+import asyncio
 import itertools
 import json
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from servebench.faults import Fault
 from servebench.load.arrivals import Entry, Pause, read_trace, schedule_ns
+from servebench.load.users import Dispatcher
 
 
 @pytest.mark.parametrize(
@@ -42,6 +45,16 @@ def test_constant_arrivals_of_all_processes_are_one_even_row(processes, rate):
     each = [schedule_ns(rate, "constant", 1_000, process, processes, Random(0)) for process in range(processes)]
     together = sorted(itertools.chain.from_iterable(itertools.islice(one, 5) for one in each))
     assert together == [1_000 + round(n * 1e9 / rate) for n in range(5 * processes)]
+
+
+def test_a_fault_of_ours_in_one_request_of_an_open_loop_ends_all_of_it():
+    async def breaks(user, request, scheduled_ns):
+        raise ZeroDivisionError
+
+    dispatcher = Dispatcher(SimpleNamespace(channels={0: None}, carry=breaks), iter([(0, lambda: None)] * 3))
+    with pytest.raises(ExceptionGroup) as ended:
+        asyncio.run(dispatcher.run())
+    assert [type(one) for one in ended.value.exceptions] == [ZeroDivisionError]
 
 
 def test_poisson_arrivals_of_all_processes_have_the_rate_and_the_spread_of_one():

@@ -183,25 +183,17 @@ class Dispatcher:
     # The next request's time; None when there is none left. The window is not over before it has passed.
     next_ns: int | None = None
     _free: list[int] = field(default_factory=list)
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def run(self) -> None:
         self._free = sorted(self.crew.channels, reverse=True)
-        try:
+        async with asyncio.TaskGroup() as sending:
             for due_ns, make in self.due:
                 self.next_ns = due_ns
                 request = make()
                 await sleep_until(due_ns)
-                task = asyncio.create_task(self._send(request, due_ns))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                sending.create_task(self._send(request, due_ns))
                 await asyncio.sleep(0)  # it has begun before `next_ns` moves on
             self.next_ns = None
-            await asyncio.gather(*self._tasks)
-        finally:
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _send(self, request: Request, due_ns: int) -> None:
         crew = self.crew
