@@ -8,10 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from servebench import ROOT, estimate
-from servebench.engines import ADAPTERS, arguments
+from servebench import estimate
+from servebench.engines import ADAPTERS, arguments, runtime
 from servebench.faults import Fault
 from servebench.job import manifest_of
 from servebench.models import facts, file
@@ -141,11 +139,11 @@ def _cache_gib(setting: Setting, streams: int, cache: Cache | None) -> float | N
 
 def need_gpu(plan: Plan) -> list[str]:
     """The settings whose engine, or the image it runs in, is made for GPUs alone."""
-    entries = yaml.safe_load((ROOT / "envs" / "images.yaml").read_text(encoding="utf-8"))
     return [
         setting.name
         for setting in _launched(plan)
-        if ADAPTERS[setting.engine.kind].fills_device or entries.get(setting.engine.image, {}).get("cuda")
+        if ADAPTERS[setting.engine.kind].fills_device
+        or (setting.engine.image and runtime.image(setting.engine).get("cuda"))
     ]
 
 
@@ -201,6 +199,6 @@ def unverified(plan: Plan) -> Iterator[tuple[str, str | dict[str, str]]]:
 
 
 def image(engine: Engine) -> str:
-    """The image of an engine as `repository@digest`."""
-    entry = yaml.safe_load((ROOT / "envs" / "images.yaml").read_text(encoding="utf-8"))[engine.image]
+    """The image of an engine as `repository:tag@digest`."""
+    entry = runtime.image(engine)
     return f"{entry['repository']}:{entry['tag']}@{entry['digest']}"
