@@ -85,6 +85,8 @@ async def complete(client: httpx.AsyncClient, body: Mapping[str, Any]) -> dict[s
         except (httpx.NetworkError, httpx.RemoteProtocolError) as error:
             got = {"failed": f"{type(error).__name__}: {error}"}
             continue
+        except httpx.RequestError as error:  # such as a reply that cannot be decompressed
+            got = {"failed": f"{type(error).__name__}: {error}"}
         break
     return {**got, "latency_s": round(time.monotonic() - began, 6)}
 
