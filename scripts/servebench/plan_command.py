@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -113,7 +114,10 @@ def engines(plan: Plan, results: Path) -> Iterator[str]:
             found = shutil.which(engine.binary)
             yield f"{key}: program {found or f'{engine.binary}, NOT FOUND: install it or give its path'}"
         elif engine.url:
-            yield f"{key}: server at {engine.url}{', a placeholder' if 'example.' in engine.url else ''}"
+            told = f"server at {engine.url}{', a placeholder' if 'example.' in engine.url else ''}"
+            if name := engine.api_key_env:
+                told += f", its key in {name}{'' if os.environ.get(name) else ', NOT SET: export it before the run'}"
+            yield f"{key}: {told}"
         else:
             yield f"{key}: simulator"
 

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 from rich.console import Console
@@ -148,6 +149,19 @@ def own_model(tmp_path, path):
     one = config["settings"]["np4"] | {"model": "mine"}
     config |= {"models": {"mine": model}, "settings": {"np4": one}}
     return configuration.load(config, [CONFIG / "config.yaml"])
+
+
+def test_the_key_of_a_server_is_said_to_be_missing_where_it_is_not_set(tmp_path, monkeypatch):
+    l4 = configuration.read([CONFIG / "l4-cloud.yaml", CONFIG / "l4-cloud-url.yaml"])
+    engine = msgspec.structs.replace(l4.engines["vllm"], api_key_env="FAR_KEY")
+    setting = msgspec.structs.replace(next(iter(l4.settings.values())), engine=engine)
+    plan = msgspec.structs.replace(l4, engines={"vllm": engine}, settings={setting.name: setting})
+    monkeypatch.delenv("FAR_KEY", raising=False)
+    (line,) = plan_command.engines(plan, tmp_path)
+    assert line.endswith("a placeholder, its key in FAR_KEY, NOT SET: export it before the run")
+    monkeypatch.setenv("FAR_KEY", "secret")
+    (line,) = plan_command.engines(plan, tmp_path)
+    assert line.endswith("a placeholder, its key in FAR_KEY")
 
 
 def test_a_model_on_this_machine_is_looked_at_and_not_downloaded(tmp_path):
