@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
@@ -44,6 +45,9 @@ RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Try again wha
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run one verb; exit 0 only when all of it worked."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # what a terminal cannot show ends nothing
     try:
         app(args=_one_each(sys.argv[1:] if argv is None else argv))
     except Fault as fault:
@@ -347,11 +351,13 @@ def _plan(configfile: list[Path] | None) -> Any:
 
 
 def _start(log: Path | None) -> None:
-    """Messages go to the console and, when asked, to a log file."""
+    """Messages go to the console and, when asked, to a log file, where a time stands for itself, whatever the zone."""
     handlers: list[logging.Handler] = [logging.StreamHandler()]
     if log:
         log.parent.mkdir(parents=True, exist_ok=True)
-        handlers.append(logging.FileHandler(log, mode="w", encoding="utf-8"))
+        file = logging.FileHandler(log, mode="w", encoding="utf-8")
+        file.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S%z"))
+        handlers.append(file)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", handlers=handlers)
     logging.getLogger("servebench").setLevel(logging.INFO)
     logging.raiseExceptions = False  # where no message can be written, what is written next says why
