@@ -77,6 +77,9 @@ class Ranges(http.server.SimpleHTTPRequestHandler):
         content = path.read_bytes()
         start = int((self.headers.get("Range") or "bytes=0-").removeprefix("bytes=").rstrip("-"))
         self.asked.append((self.path, start))
+        if start >= len(content):
+            self.send_error(416)
+            return
         self.send_response(206 if start else 200)
         self.send_header("ETag", f'"{sha256(content)}"')
         self.send_header("Content-Length", str(len(content) - start))
@@ -153,6 +156,15 @@ def test_a_cut_download_goes_on_where_it_was_cut(server: str, tmp_path: Path) ->
         got = https.fetch(f"{server}/weights.gguf", tmp_path, lambda line: None)
     assert got.read_bytes() == CONTENT
     assert [start for _, start in Ranges.asked] == [0, 300_000]
+
+
+def test_a_download_that_ended_with_its_last_byte_is_whole(server: str, tmp_path: Path) -> None:
+    (tmp_path / "weights.gguf.cut").write_bytes(CONTENT)
+    (tmp_path / "weights.gguf.cut.validator").write_text(f'"{sha256(CONTENT)}"')
+    got = https.fetch(f"{server}/weights.gguf", tmp_path, lambda line: None)
+    assert got.read_bytes() == CONTENT
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["weights.gguf"]
+    assert [start for _, start in Ranges.asked] == [len(CONTENT)]
 
 
 def test_a_missing_file_says_so_at_once(server: str, tmp_path: Path) -> None:
@@ -235,6 +247,20 @@ def test_an_ollama_model_is_laid_out_as_ollamas_store(source: Path, server: str,
     asked = len(Ranges.asked)
     assert models.fetch(wanted, {}, cache_root=tmp_path) == manifest
     assert len(Ranges.asked) == asked
+
+
+@pytest.mark.parametrize("pinned", [None, sha256(CONTENT)])
+def test_an_ollama_model_stays_in_its_store_where_others_are_copied_to_the_nodes_disk(
+    pinned: str | None, source: Path, server: str, tmp_path: Path
+) -> None:
+    registry(source, "1b", CONTENT)
+    wanted = model(f"ollama://{server.removeprefix('http://')}/library/tiny:1b", sha256=pinned)
+    manifest = models.fetch(wanted, {}, cache_root=tmp_path / "cache")
+    disk = tmp_path / "disk"
+    found = models.ensure(manifest, wanted, {}, cache_root=tmp_path / "cache", node_local=disk)
+    assert found == tmp_path / "cache" / manifest["path"]
+    assert ollama.find(wanted.source, found.parent.parent) == found
+    assert not disk.exists()
 
 
 def test_a_moved_tag_is_noticed(source: Path, server: str, tmp_path: Path) -> None:

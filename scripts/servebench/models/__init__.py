@@ -84,7 +84,8 @@ def ensure(
 ) -> Path:
     """`path`, after fetching again whatever the cache has lost since the manifest was written.
 
-    With `node_local` (`scratch.root`) it is the path of a checked copy there; a blob in an Ollama store stays in it.
+    With `node_local` (`scratch.root`) it is the path of a checked copy there; a blob in an Ollama store, where Ollama
+    looks for it, stays in it.
     Raises `InfrastructureError` when what is fetched now is not what the manifest describes.
     """
     found = _bring(model, models, cache_root, mirror, progress)
@@ -94,7 +95,7 @@ def ensure(
             f"models.{model.key}: is now {sha256}, but was {manifest['sha256']} when it was fetched first; "
             "its source has changed: pin it by sha256"
         )
-    if node_local is None or found.is_relative_to(cache_root / "models" / "ollama"):
+    if node_local is None or _in_ollama(model):
         return found
     return scratch.copied(found, sha256, node_local, progress)
 
@@ -115,6 +116,11 @@ def _bring(model: Model, models: Mapping[str, Model], cache_root: Path, mirror: 
     return found
 
 
+def _in_ollama(model: Model) -> bool:
+    """Whether it is a blob in an Ollama store."""
+    return model.source is not None and model.source.startswith("ollama://")
+
+
 def _place(model: Model, cache_root: Path) -> Path:
     """The cache directory that belongs to this model alone (an Ollama store is shared)."""
     base = cache_root / "models"
@@ -128,14 +134,13 @@ def _place(model: Model, cache_root: Path) -> Path:
 
 def _cached(model: Model, place: Path) -> Path | None:
     """The model where it belongs, if it is whole. What was altered or half deleted there is removed."""
-    in_ollama = model.source is not None and model.source.startswith("ollama://")
-    found = ollama.find(model.source or "", place) if in_ollama else recorded(place)
+    found = ollama.find(model.source or "", place) if _in_ollama(model) else recorded(place)
     if found is None:
         return None
     try:
         accept(found, Wanted(model.sha256, model.size_bytes))
     except Mismatch:
-        if in_ollama:
+        if _in_ollama(model):
             found.unlink()
         else:
             shutil.rmtree(place)
@@ -162,7 +167,7 @@ def _obtain(
         got = target
     else:
         assert model.source
-        if model.source.startswith("ollama://"):
+        if _in_ollama(model):
             got = ollama.fetch(model.source, place, progress)
             accept(got, wanted)
             return got

@@ -42,6 +42,9 @@ def download(url: str, cut: Path, progress: Callable[[str], None]) -> None:
     validator = validator_file.read_text(encoding="utf-8") if validator_file.exists() else ""
     headers = {"Range": f"bytes={have}-", "If-Range": validator} if have and validator else {}
     with httpx.stream("GET", url, headers=headers, follow_redirects=True, timeout=TIMEOUT) as response:
+        if headers and response.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE:
+            validator_file.unlink()  # it was cut after its last byte
+            return
         response.raise_for_status()
         resumed = response.status_code == httpx.codes.PARTIAL_CONTENT
         if not resumed:
