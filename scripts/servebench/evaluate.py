@@ -28,7 +28,7 @@ from servebench.engines.prompt_tokens import rendered
 from servebench.job import Context, workload_of
 from servebench.load import prompts
 from servebench.plan import ALONE, LOADED
-from servebench.progress import Publisher
+from servebench.progress import ASKING, Publisher
 from servebench.tasks import PROMPTS, TASKS
 from servebench.tasks.answers import AnswerFile, Evaluated, answers_path, write
 from servebench.tasks.asking import Asked, Endpoint, ask_all, complete
@@ -333,7 +333,7 @@ class _Progress:
         if now - self.told >= TELL_EVERY_S or last:
             self.told = now
             counts = {"asked": self.done, "questions": self.total, "failures": self.failed}
-            self.published.tell(phase="asking", task=what, left_s=left_s, **counts)
+            self.published.tell(phase=ASKING, task=what, left_s=left_s, **counts)
         if now - self.said >= SAY_EVERY_S or last:
             self.said = now
             log.info(

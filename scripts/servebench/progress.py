@@ -13,15 +13,65 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
+import msgspec
 import psutil
+from msgspec import Struct
 
 from servebench import plan
 from servebench.engines import devices
 
+LOADING = ("warmup", "window", "drain", "whole")  # phases of a session
+ASKING = "asking"  # the one of an evaluation
 SILENT_S = 900.0  # a job on another node that has said nothing for so long is taken for gone
 log = logging.getLogger("servebench")
+
+
+class _Last(Struct):
+    users: int
+    output_tok_s: float | None
+    ttft_p95_s: float | None
+
+
+class _Said(Struct):
+    """What every file says, and what it may say besides."""
+
+    kind: Literal["session", "evaluation"]
+    phase: str
+    run: str
+    setting: str
+    round: int
+    node: str
+    pid: int
+    process_started_s: float
+    told_at_s: float
+    last: _Last | None = None
+    memory_bytes: float | None = None
+    memory_kind: str | None = None
+    foreign_utilisation: float | None = None
+
+
+class _Loading(_Said, kw_only=True):
+    users: int
+    elapsed_s: float
+    total_s: float | None
+    running: int
+    finished: int
+    failures: int
+    pieces_s: float | None
+    first_piece_s: float | None
+
+
+class _Asking(_Said, kw_only=True):
+    task: str
+    asked: int
+    questions: int
+    failures: int
+    left_s: float
+
+
+_BY_PHASE: Mapping[str, type[_Said]] = {**dict.fromkeys(LOADING, _Loading), ASKING: _Asking}
 
 
 class Publisher:
@@ -71,12 +121,15 @@ class Publisher:
 
 
 def running(results: Path) -> Iterator[dict[str, Any]]:
-    """What each job that still runs said last, in the order of their names."""
+    """What each job that still runs said last, in the order of their names; damaged files are passed over."""
     for path in sorted((results / "progress").glob("*.json")):
         try:
-            said = json.loads(path.read_text(encoding="utf-8"))
+            content = path.read_bytes()
+            phase = msgspec.json.decode(content, type=_Said).phase
+            msgspec.json.decode(content, type=_BY_PHASE.get(phase, _Said))
         except (FileNotFoundError, ValueError):
-            continue  # it ended just now, or the machine did while it was written
+            continue  # it ended just now, the machine did while it was written, or another version writes it
+        said = json.loads(content)
         if _alive(said):
             yield said
 

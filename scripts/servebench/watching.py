@@ -17,11 +17,10 @@ from rich.text import Text
 
 from servebench import estimate, progress
 from servebench.plan import Plan
+from servebench.progress import ASKING, LOADING
 
 UNKNOWN = "–"
 LIVE_S, PLAIN_S = 1.0, 10.0  # between two looks, on a terminal and elsewhere
-LOADING = ("warmup", "window", "drain", "whole")  # phases of a session
-ASKING = "asking"  # the one of an evaluation
 
 
 @dataclass(frozen=True, kw_only=True)

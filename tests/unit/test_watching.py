@@ -108,11 +108,27 @@ def test_an_evaluation_is_shown_with_its_task_its_questions_and_the_time_left(tm
     assert watching.snapshot(plan, tmp_path).running == []
 
 
-@pytest.mark.parametrize("content", [b"", b'{"kind": "sess'])
+@pytest.mark.parametrize("content", [b"", b'{"kind": "sess', b"{}", b"[]", b"null", b'{"node": "elsewhere"}', b"\xff"])
 def test_what_a_crash_left_of_a_file_hides_nothing(plan: Plan, tmp_path: Path, content: bytes) -> None:
     with progress.Publisher(tmp_path, first(plan)):
         (tmp_path / "progress" / "session-main-x-round1.json").write_bytes(content)
         assert len(watching.snapshot(plan, tmp_path).running) == 1
+
+
+@pytest.mark.parametrize("asking", [False, True])
+def test_a_file_that_lacks_a_key_is_damaged(plan: Plan, tmp_path: Path, asking: bool) -> None:
+    told = {"phase": "asking", "task": "mgsm", "asked": 1, "questions": 2, "failures": 0, "left_s": 9.0}
+    with progress.Publisher(tmp_path, first(plan)) as published:
+        published.tell(**(told if asking else LOADED))
+        whole = json.loads(published.path.read_text())
+        assert list(progress.running(tmp_path)) == [whole]
+        unneeded = {"engine_kind", "slots", "memory_kind", "memory_bytes", "foreign_utilisation"}
+        for key in whole:
+            published.path.write_text(json.dumps({name: whole[name] for name in whole if name != key}))
+            watching.plain(watching.snapshot(plan, tmp_path))
+            assert len(list(progress.running(tmp_path))) == (key in unneeded), key
+        _changed(published.path, **(whole | {"phase": ["window"]}))
+        assert list(progress.running(tmp_path)) == []
 
 
 def test_what_is_not_known_is_not_zero(plan: Plan, tmp_path: Path) -> None:
