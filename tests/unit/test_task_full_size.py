@@ -269,7 +269,7 @@ def test_the_same_through_files(tmp_path, questions, double, task):
                     "finish_reason": reply.finish_reason,
                 }
                 file.write(json.dumps(record, ensure_ascii=False) + "\n")
-    totals = score_replies(TASKS[task], replies, data, tmp_path / "out.jsonl")
+    totals = score_replies(TASKS[task], replies, lambda: data, tmp_path / "out.jsonl")
     wanted = {"jcommonsenseqa": 1053, "mgsm": 208, "proofreading": 115 + 96}[task]
     assert totals.correct == wanted
     written = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()]

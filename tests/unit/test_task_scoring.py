@@ -5,6 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from servebench import tasks
 from servebench.faults import Fault
 from servebench.tasks import TASKS
 from servebench.tasks.cli import app
@@ -144,7 +145,7 @@ def test_scored_replies_are_written_in_their_order(tmp_path, data):
         {"question_id": "1", "reply": "やはり\u2028答え: 3", "finish_reason": "stop", "latency": 1.5},
         {"question_id": "3", "reply": None},
     )
-    totals = score_replies(TASKS["mgsm"], replies, data, tmp_path / "deep" / "out.jsonl")
+    totals = score_replies(TASKS["mgsm"], replies, lambda: data, tmp_path / "deep" / "out.jsonl")
     lines = [json.loads(line) for line in (tmp_path / "deep" / "out.jsonl").read_text(encoding="utf-8").splitlines()]
     assert lines == [
         {"question_id": "2", "extracted": "2", "rule": "answer-line", "correct": True, "outcome": "correct"},
@@ -171,7 +172,7 @@ def test_scored_replies_are_written_in_their_order(tmp_path, data):
 def test_bad_replies_are_named_and_nothing_is_written(tmp_path, data, records, complaint):
     replies, out = written(tmp_path / "r.jsonl", *records), tmp_path / "out.jsonl"
     with pytest.raises(DataError, match=r"r\.jsonl" + complaint):
-        score_replies(TASKS["mgsm"], replies, data, out)
+        score_replies(TASKS["mgsm"], replies, lambda: data, out)
     assert not out.exists()
 
 
@@ -185,3 +186,17 @@ def test_the_verb_prints_the_totals(tmp_path, data):
     unknown = CliRunner().invoke(app, ["--task", "gsm8k", *arguments[2:]])
     assert isinstance(unknown.exception, Fault)
     assert "--task: 'gsm8k' is unknown" in str(unknown.exception)
+
+
+def test_nothing_is_fetched_for_replies_that_cannot_be_read(tmp_path, monkeypatch):
+    fetched = []
+    monkeypatch.setattr(tasks.data, "find", lambda *_, **__: fetched.append(True))
+    for name, content in (("nowhere", None), ("empty", ""), ("broken", "{"), ("other", '{"question_id": "1"}')):
+        file = tmp_path / f"{name}.jsonl"
+        if content is not None:
+            file.write_text(content)
+        out = tmp_path / "out.jsonl"
+        result = CliRunner().invoke(app, ["--task", "mgsm", "--replies", str(file), "--out", str(out)])
+        assert isinstance(result.exception, Fault), name
+        assert f"{name}.jsonl" in str(result.exception)
+    assert not fetched

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -28,7 +29,9 @@ def score(
 
     if task not in TASKS:
         raise Fault(f"--task: {task!r} is unknown; one of {', '.join(TASKS)}")
-    questions = data or find(
-        TASKS[task], cache_root=cache.root(), mirror=mirror, progress=lambda line: print(line, file=sys.stderr)
-    )
+
+    def questions() -> Path:
+        say = partial(print, file=sys.stderr)
+        return data or find(TASKS[task], cache_root=cache.root(), mirror=mirror, progress=say)
+
     print(score_replies(TASKS[task], replies, questions, out))

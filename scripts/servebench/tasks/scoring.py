@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -110,42 +110,42 @@ def _text(record: Mapping[str, object], key: str, path: Path, line: int) -> str 
     return value
 
 
-def read_replies(path: Path, questions: Sequence[Question]) -> Iterator[tuple[Question, Reply]]:
-    """Replies of a JSON Lines file with `question_id` and `reply` (null allowed), optionally `finish_reason`
-    and `reasoning`. Other keys are not looked at. DataError for anything that matches no question."""
-    known = {question.question_id: question for question in questions}
-    seen: dict[str, int] = {}
+def read_replies(path: Path) -> dict[str, tuple[int, Reply]]:
+    """(line, reply) by question of a JSON Lines file with `question_id` and `reply` (null allowed), optionally
+    `finish_reason` and `reasoning`. Other keys are not looked at. DataError for what is no reply, or when none is."""
+    found: dict[str, tuple[int, Reply]] = {}
     for line, record in json_lines(path):
         question_id = record.get("question_id")
         if isinstance(question_id, bool) or not isinstance(question_id, str | int):
             raise DataError(path, line, "question_id", f"{question_id!r} is no id; give a question's id")
         name = str(question_id)
-        if name not in known:
-            some = ", ".join(list(known)[:3])
-            raise DataError(path, line, "question_id", f"{name!r} is not among the questions ({some}, …)")
-        if name in seen:
-            problem = f"{name!r} was answered in line {seen[name]} already; one file holds one repeat"
+        if name in found:
+            problem = f"{name!r} was answered in line {found[name][0]} already; one file holds one repeat"
             raise DataError(path, line, "question_id", problem)
         if "reply" not in record:
             raise DataError(path, line, "reply", "missing; give the reply's text, or null when there was none")
-        seen[name] = line
-        yield (
-            known[name],
-            Reply(
-                text=_text(record, "reply", path, line),
-                finish_reason=_text(record, "finish_reason", path, line),
-                reasoning=_text(record, "reasoning", path, line),
-            ),
+        reply = Reply(
+            text=_text(record, "reply", path, line),
+            finish_reason=_text(record, "finish_reason", path, line),
+            reasoning=_text(record, "reasoning", path, line),
         )
+        found[name] = line, reply
+    if not found:
+        raise DataError(path, None, "file", "holds no reply; write one object a line")
+    return found
 
 
-def score_replies(task: Task, replies: Path, data: Path, out: Path) -> Totals:
-    """Score a file of replies against a data file; write `question_id, extracted, rule, correct, outcome`
-    per reply, in the replies' order, and return the counts. Nothing is written when an input is bad."""
-    questions = task.load(data)
-    scores = [(question, score(task, question, reply)) for question, reply in read_replies(replies, questions)]
-    if not scores:
-        raise DataError(replies, None, "file", "holds no reply; write one object a line")
+def score_replies(task: Task, replies: Path, data: Callable[[], Path], out: Path) -> Totals:
+    """Score a file of replies against the questions, which `data` gives once the replies are read; write `question_id,
+    extracted, rule, correct, outcome` per reply, in the replies' order, and return the counts. Nothing is written when
+    an input is bad."""
+    given = read_replies(replies)
+    questions = {question.question_id: question for question in task.load(data())}
+    for name, (line, _) in given.items():
+        if name not in questions:
+            some = ", ".join(list(questions)[:3])
+            raise DataError(replies, line, "question_id", f"{name!r} is not among the questions ({some}, …)")
+    scores = [(questions[name], score(task, questions[name], reply)) for name, (_, reply) in given.items()]
     lines = [
         json.dumps(
             {
