@@ -1,5 +1,6 @@
 """Servers in containers, on a double of docker: found, watched and removed though they are not our descendants."""
 
+import dataclasses
 import json
 import os
 import signal
@@ -107,18 +108,18 @@ def test_killing_the_client_leaves_no_container(docker: Path, smollm2: Path, tmp
         assert not psutil.pid_exists(server.pid)
 
 
-def adapter(device: Gpu | None, **engine: Any) -> LlamaServer:
+def adapter(*devices: Gpu, env: dict[str, str] | None = None, **engine: Any) -> LlamaServer:
     """An adapter for a container, without starting it."""
     known = {"key": "boxed", "kind": "llama-server", "runtime": "container", "image": "llama-cpp-b12242"}
     return LlamaServer(
         Launch(
-            setting=session(plan.Engine(**{**known, **engine}), cpus={"server": 1}).setting,
+            setting=session(plan.Engine(**{**known, **engine}), cpus={"server": 1}, env=env or {}).setting,
             label="h200/main/x/round1",
             model_path=Path("/data/models/m.gguf"),
             environment=None,
             runtime=plan.Runtime(),
             log_path=Path("/nowhere"),
-            devices=(device,) if device else (),
+            devices=devices,
         )
     )
 
@@ -137,15 +138,28 @@ def test_the_command_of_docker(docker: Path) -> None:
     assert command.cleanup == ["docker", "rm", "--force", command.container]
 
 
-def test_the_command_of_apptainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def apptainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with apptainer and no docker."""
     (tmp_path / "apptainer").write_text("#!/bin/sh\n")
     (tmp_path / "apptainer").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    words = " ".join(adapter(H200).command(8080).argv)
+
+
+def test_the_command_of_apptainer(apptainer: None) -> None:
+    words = " ".join(adapter(H200, env={"GGML_X": "1"}).command(8080).argv)
     assert words.startswith(
-        "apptainer exec --containall --writable-tmpfs --nv --bind /data/models:/models:ro docker://"
+        "apptainer exec --containall --writable-tmpfs --nv --bind /data/models:/models:ro"
+        " --env CUDA_VISIBLE_DEVICES=GPU-1 --env GGML_X=1 docker://"
     )
     assert "/app/llama-server -m /models/m.gguf" in words and "--host 127.0.0.1" in words
+
+
+def test_in_apptainer_only_the_devices_that_are_held_are_seen(apptainer: None) -> None:
+    both = adapter(H200, dataclasses.replace(H200, uuid="GPU-2")).command(8080).argv
+    assert both[both.index("--env") + 1] == "CUDA_VISIBLE_DEVICES=GPU-1,GPU-2"
+    none = adapter().command(8080).argv
+    assert "--nv" not in none and "--env" not in none
 
 
 def test_an_old_driver_is_said_and_not_found_by_a_silent_cpu_run(docker: Path) -> None:
@@ -157,4 +171,4 @@ def test_an_old_driver_is_said_and_not_found_by_a_silent_cpu_run(docker: Path) -
 def test_no_container_program_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(engines.InfrastructureError, match=r"engines\.boxed: needs docker or apptainer"):
-        adapter(None).command(8080)
+        adapter().command(8080)

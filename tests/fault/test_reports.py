@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import socket
 import subprocess
 import sys
@@ -15,12 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 
 import nvml_double
+from nvml_double import GIB, NO_PERMISSION, NOT_AVAILABLE
 from servebench import engines, plan
 from servebench.engines import ADAPTERS, launch, vllm
-from servebench.engines.base import Command, Launch
+from servebench.engines.base import Command, Difference, Launch
 from servebench.engines.simulator import Simulator
 from servebench.watch import gpu
 
@@ -209,6 +212,48 @@ def test_23_the_next_engine_waits_until_the_memory_is_back(
     with caplog.at_level(logging.WARNING, "servebench"):
         launch._wait_for_memory(device, 2 * 2**30)
     assert "40.0 GiB in use after the engine's end, 2.0 before its start" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("holders", "accepted"),
+    [
+        ({"engine": 30 * GIB}, True),
+        ({"engine": NOT_AVAILABLE, "another": 2 * GIB}, True),  # the driver names it without its memory
+        ({}, False),
+        ({"another": 2 * GIB}, False),
+        ({"elsewhere": 2 * GIB}, True),  # pids of another namespace: ours may be among them
+        (None, True),  # the driver gives no list
+    ],
+)
+def test_24_a_server_that_fell_back_to_the_cpu_stops_the_setting_before_anything_is_measured(
+    holders: dict[str, int] | None,
+    accepted: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    driver = nvml_double.install(monkeypatch, nvml_double.Nvml())
+    if holders is None:
+        driver.refuses["nvmlDeviceGetComputeRunningProcesses_v3"] = NO_PERMISSION
+
+    class OnGpu(Misbehaving):
+        uses_gpu = True
+
+        def probe(self, client: httpx.Client) -> list[Difference]:
+            """The driver lists its processes once the server is there."""
+            (guard,) = [p for p in psutil.Process().children() if "guard.py" in " ".join(p.cmdline())]
+            pids = {"engine": guard.children()[0].pid, "another": os.getpid(), "elsewhere": 2**30}
+            driver.processes = {pids[name]: used for name, used in (holders or {}).items()}
+            return super().probe(client)
+
+    if accepted:
+        with started(monkeypatch, tmp_path, OnGpu) as server:
+            assert server.devices == driver.uuids
+        return
+    with (
+        pytest.raises(engines.AskedNotGot, match=r"GPU memory of the server: asked some, got none: the driver does"),
+        started(monkeypatch, tmp_path, OnGpu),
+    ):
+        pass
 
 
 def test_38_a_models_own_sampling_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,6 +110,8 @@ def _container(launch: Launch, argv: list[str], port: int, env: dict[str, str], 
         return Command(argv=argv, cleanup=["docker", "rm", "--force", name], container=name)
     run = ["apptainer", "exec", "--containall", "--writable-tmpfs", *(["--nv"] if device else [])]
     run += ["--bind", volume]
+    if device:  # --nv shows all of them, and --containall leaves the client's own variables outside
+        env = {"CUDA_VISIBLE_DEVICES": ",".join(d.uuid for d in launch.devices), **env}
     run += [part for key, value in env.items() for part in ("--env", f"{key}={value}")]
     entrypoint = entry.get("entrypoint")
     if not entrypoint:
