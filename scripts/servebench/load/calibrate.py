@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import psutil
 import pyarrow as pa
 
+from servebench.figures import percentile
 from servebench.load import PROTOCOL
 from servebench.load.clock_server import Schedule, running
 from servebench.load.measurement import Measurement
@@ -108,14 +108,14 @@ def errors(measured: Measurement, stamps: pa.Table, schedule: Schedule, users: i
         "processes": meta["processes"],
         "chunks": chunks,
         "failed": sum(status not in ("ok", "cancelled") for status in requests["status"].to_pylist()),
-        "ttft_error_p50_s": _percentile(np.asarray(ttft_s), 50),
-        "ttft_error_p99_s": _percentile(np.asarray(ttft_s), 99),
-        "arrival_error_p50_s": _percentile(arrival_s, 50),
-        "arrival_error_p99_s": _percentile(arrival_s, 99),
+        "ttft_error_p50_s": percentile(np.array(ttft_s, np.float64), 50),
+        "ttft_error_p99_s": percentile(np.array(ttft_s, np.float64), 99),
+        "arrival_error_p50_s": percentile(arrival_s, 50),
+        "arrival_error_p99_s": percentile(arrival_s, 99),
         "delivered_ratio": delivered / ideal,
         "cpu_s_per_100k_chunks": cpu_s / chunks * 1e5 if chunks else None,
         "cpu_ratio": meta["client"]["cpu_ratio"],
-        "server_lateness_p99_s": _percentile(lateness_s, 99),
+        "server_lateness_p99_s": percentile(lateness_s, 99),
     }
 
 
@@ -194,6 +194,7 @@ def ensure(users: int, cache_dir: str | os.PathLike[str], cpus: Sequence[int] = 
         users <= found["max_users"] or any(done["beyond"] and done["users"] <= users for done in found["levels"])
     ):
         return found
+    writable(Path(cache_dir), NAMED_BY)
     logging.getLogger("servebench").info("calibrating the load generator, once on this machine: about 12 s")
     levels = []
     count = users
@@ -257,7 +258,3 @@ def _processor() -> str:
 def _path(cache_dir: str | os.PathLike[str], machine: dict[str, Any]) -> Path:
     name = hashlib.sha256(json.dumps([PROTOCOL, machine], sort_keys=True).encode()).hexdigest()[:16]
     return Path(cache_dir) / "calibration" / f"{name}.json"
-
-
-def _percentile(values_s: npt.NDArray[np.float64], percent: float) -> float | None:
-    return float(np.percentile(values_s, percent, method="inverted_cdf")) if len(values_s) else None

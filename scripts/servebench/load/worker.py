@@ -32,6 +32,7 @@ import pyarrow.compute as pc
 import pyarrow.feather as feather
 import uvloop
 
+from servebench.figures import percentile
 from servebench.lifeline import follow_parent
 from servebench.load.arrivals import Pause, schedule_ns
 from servebench.load.clock_server import read_clock
@@ -233,13 +234,13 @@ class Worker:
 
     def _delays(self) -> dict[str, float | None]:
         """Seconds. Loop lag includes the timers' own resolution of 1 ms; a dispatch delay is sent − scheduled."""
-        lags_ns, dispatches_ns = np.asarray(self.lags_ns), self.dispatches_ns
+        lags_s, dispatches_s = np.asarray(self.lags_ns) / 1e9, self.dispatches_ns / 1e9
         return {
-            "loop_lag_p50_s": _percentile_s(lags_ns, 50),
-            "loop_lag_p99_s": _percentile_s(lags_ns, 99),
-            "loop_lag_max_s": _percentile_s(lags_ns, 100),
-            "dispatch_delay_p50_s": _percentile_s(dispatches_ns, 50),
-            "dispatch_delay_p99_s": _percentile_s(dispatches_ns, 99),
+            "loop_lag_p50_s": percentile(lags_s, 50),
+            "loop_lag_p99_s": percentile(lags_s, 99),
+            "loop_lag_max_s": percentile(lags_s, 100),
+            "dispatch_delay_p50_s": percentile(dispatches_s, 50),
+            "dispatch_delay_p99_s": percentile(dispatches_s, 99),
         }
 
 
@@ -253,10 +254,6 @@ def _fatal(load: asyncio.Task[None]) -> None:
 def _delays_ns(requests: pa.Table) -> npt.NDArray[np.int64]:
     sent = requests.select(["scheduled_ns", "sent_ns"]).drop_null()
     return np.asarray(pc.subtract(sent["sent_ns"], sent["scheduled_ns"]), dtype=np.int64)
-
-
-def _percentile_s(values_ns: npt.NDArray[np.int64], percent: float) -> float | None:
-    return float(np.percentile(values_ns, percent, method="inverted_cdf")) / 1e9 if len(values_ns) else None
 
 
 def _first_line() -> bytes:
