@@ -16,7 +16,7 @@ ROWS: Mapping[str, str] = {
     "sessions": "a launch of an engine: (run, setting, round)",
     "expected": "a fact the configuration expects of a server, for each launch",
     "unstable": "a pair of rounds in which some figure changed by 20 % or more",
-    "queueing": "(setting, users) with as many users as slots, or a multiple of that",
+    "queueing": "(setting, users) with as many users as slots, or more",
     "ratios": "a figure of a setting over that of its baseline, both of the same round",
     "slow_requests": "(run, setting, users): those with a TTFT over 1 s, in the run's band of prompt lengths and not",
     "slow_by_micro_batch": "the same by engine and micro-batch",

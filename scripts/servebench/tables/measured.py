@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -14,12 +15,12 @@ import pyarrow.compute as pc
 
 from servebench.engines import arguments
 from servebench.figures import SCHEDULED_MODES, Line, measurement_figures
+from servebench.plan import ForeignUse
 from servebench.store import Discarded, Record
 from servebench.tables.files import table
 from servebench.tables.schemas import FIGURES, SCHEMAS
 
 Row = dict[str, Any]
-FOREIGN_SHARE, FOREIGN_SAMPLES = 0.05, 2
 SLOW_S, SLOW_AFTER_S = 1.0, 5.0
 BAND_WIDTH = 20
 # llama-server's own `--ubatch-size` when none is asked for.
@@ -82,8 +83,8 @@ _JUDGEMENTS = ("window_s", "meets_line", "line_confidence", "reference_only", "v
 def _figures(record: Record, line: Line, foreign: int | None) -> Mapping[str, Any]:
     found = []
     limit = _foreign_limit(record)
-    if foreign is not None and foreign >= limit["samples"]:
-        found.append(f"foreign use of the device: {foreign} samples of {100 * limit['share']:g} % or more")
+    if foreign is not None and foreign >= limit.samples:
+        found.append(f"foreign use of the device: {foreign} samples of {100 * limit.share:g} % or more")
     calibrated = _part(record.provenance, "calibration").get("max_users")
     return measurement_figures(
         record.requests, record.chunks, record.meta or {}, line, calibrated_users=calibrated, found=found
@@ -93,13 +94,12 @@ def _figures(record: Record, line: Line, foreign: int | None) -> Mapping[str, An
 def foreign_samples(record: Record) -> int | None:
     """Samples in which others used the device more than the limit; None when nobody could see them."""
     seen = [value for value in record.telemetry.get("foreign_utilisation", ()) if value is not None]
-    return sum(value >= _foreign_limit(record)["share"] for value in seen) if seen else None
+    return sum(value >= _foreign_limit(record).share for value in seen) if seen else None
 
 
-def _foreign_limit(record: Record) -> Mapping[str, float]:
-    """Share of the device, and number of samples, from which on a measurement is not to be trusted."""
-    told = (record.meta or {}).get("foreign_use") or {}
-    return {"share": told.get("share", FOREIGN_SHARE), "samples": told.get("samples", FOREIGN_SAMPLES)}
+def _foreign_limit(record: Record) -> ForeignUse:
+    """From when on a measurement is not to be trusted: as configured when it was measured."""
+    return msgspec.convert((record.meta or {}).get("foreign_use") or {}, ForeignUse)
 
 
 def order(record: Record) -> tuple[int, int, int]:
