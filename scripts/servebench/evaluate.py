@@ -164,9 +164,16 @@ class _Evaluation:
 
                 at_once = 1 if condition else setting.users[0]
                 if condition == LOADED:
-                    async with _load(client, endpoint, self.under_load or {}, self.seed) as counts:
-                        await ask_all(client, endpoint, questions, at_once, answered)
-                    self._keep_session({"load": dict(counts)})
+                    async with _load(client, endpoint, self.under_load or {}, self.seed) as load:
+                        self._keep_session({"load": dict(load)})
+                        if load["replies"]:
+                            try:
+                                await ask_all(client, endpoint, questions, at_once, answered)
+                            finally:
+                                self._keep_session({"load": dict(load)})
+                        elif server.alive():
+                            said = "evaluations %s: nothing is asked under load: no request of it succeeded (%s)"
+                            log.error(said, setting.name, load["failed"])
                 else:
                     await ask_all(client, endpoint, questions, at_once, answered)
 
@@ -243,11 +250,14 @@ def shuffled(questions: Sequence[Question], seed: int) -> list[Question]:
 @asynccontextmanager
 async def _load(
     client: httpx.AsyncClient, endpoint: Endpoint, under_load: Mapping[str, Any], seed: int
-) -> AsyncIterator[Counter[str]]:
-    """`users` that send, wait for the reply and send again, from when each has had one until the end of the block."""
+) -> AsyncIterator[dict[str, Any]]:
+    """`users` that send, wait for the reply and send again, from when each has had one until the end of the block.
+
+    Gives what they have had so far: `users, replies, failures`, and `failed`, why the last of these did or None.
+    """
     workload = workload_of(under_load["workload"])
     source = prompts.load(workload, seed)
-    counts: Counter[str] = Counter(users=under_load["users"])
+    load: dict[str, Any] = {"users": under_load["users"], "replies": 0, "failures": 0, "failed": None}
     numbers = iter(range(10**9))
     served = asyncio.Semaphore(0)
 
@@ -256,22 +266,23 @@ async def _load(
         while True:
             _, messages = source.request(next(numbers))
             reply = await complete(client, endpoint.body(messages, workload.max_tokens))
-            counts["failures" if "failed" in reply else "replies"] += 1
+            load["failures" if "failed" in reply else "replies"] += 1
+            load["failed"] = reply.get("failed", load["failed"])
             if first:
                 served.release()
                 first = False
             if "failed" in reply:
                 await asyncio.sleep(1)
 
-    async with asyncio.TaskGroup() as group:
-        users = [group.create_task(user()) for _ in range(under_load["users"])]
-        try:
-            for _ in users:
-                await served.acquire()
-            yield counts
-        finally:
-            for task in users:
-                task.cancel()
+    users = [asyncio.create_task(user()) for _ in range(under_load["users"])]
+    try:
+        for _ in users:
+            await served.acquire()
+        yield load
+    finally:
+        for task in users:
+            task.cancel()
+        await asyncio.gather(*users, return_exceptions=True)
 
 
 def _row(target: str, asked: Asked, reply: Mapping[str, Any]) -> dict[str, Any]:

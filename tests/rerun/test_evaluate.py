@@ -407,6 +407,69 @@ def test_under_load_the_same_questions_are_asked_of_a_busy_and_an_idle_server(tm
     assert said.startswith("A (3 users) is lower than A (idle) by 100.0 points")
 
 
+def test_without_a_load_nothing_is_asked_under_load_and_a_load_that_fails_at_times_is_a_mark(tmp_path):
+    status = {"load": 400}
+
+    def answer(model, prompt, time_):
+        if prompt in known:
+            return Reply(text="答え: 1", finish_reason="stop")
+        time.sleep(0.05)
+        if status["load"] == 200:
+            status["load"] = 500  # one reply, no more
+            return Reply(text="busy", finish_reason="length")
+        return status["load"]
+
+    with serving(ChatDouble(answer, knows)) as double:
+        load = {"users": 3, "task": "mgsm", "questions": 10}
+        experiment = Experiment(tmp_path, double.url, SMALL, concurrency=1, under_load=load)
+        experiment.context("A")
+        known = {prompt for of_task in experiment.questions().items() for prompt, _ in _with_prompt(*of_task)}
+        facts = experiment.run("A").facts
+        assert (facts["status"], facts["answered"]) == ("ok", 44)
+        assert sum(double.asked[key] for key in double.asked if key[1] in known) == 44 + 10
+        experiment.run("B")
+        made = experiment.tables()
+        assert made["under_load"].num_rows == 0
+        (mark,) = made["targets"].to_pylist()[0]["marks"]
+        assert mark.startswith("no_load: all 3 requests of the load failed: HTTP 400: ")
+        status["load"] = 200
+        told = experiment.run("A").facts["sessions"][-1]["load"]
+        assert (told["users"], told["replies"]) == (3, 1)
+        assert told["failures"] >= 2
+        made = experiment.tables()
+    assert [row["n"] for row in made["under_load"].to_pylist()] == [10]
+    (mark,) = made["targets"].to_pylist()[0]["marks"]
+    failures = 3 + told["failures"]
+    assert mark.startswith(f"load_failed: {failures} of {failures + 1} requests: HTTP 500: ")
+
+
+def test_a_target_with_over_1_percent_of_a_tasks_replies_without_an_answer_is_marked(tmp_path):
+    said = [("", "stop"), ("答え: 3", "length"), ("わかりました", "stop"), ("<think>", "stop")]
+
+    def answer(model, prompt, time_):
+        if model == "A" or prompt in choices:
+            return Reply(text="1", finish_reason="stop")
+        text, finish_reason = said.pop() if said else ("答え: 2", "stop")
+        return Reply(text=text, finish_reason=finish_reason)
+
+    with serving(ChatDouble(answer, knows)) as double:
+        experiment = Experiment(tmp_path, double.url, SMALL)
+        experiment.context("A")
+        choices = {prompt for prompt, _ in _with_prompt("jcommonsenseqa", experiment.questions()["jcommonsenseqa"])}
+        for target in ("A", "B"):
+            experiment.run(target)
+        none, some = experiment.tables()["targets"].to_pylist()
+    kinds = "reasoning_leaked 1, empty 1, truncated 1, unparsable 1"
+    assert none["marks"] == []
+    assert some["marks"] == [f"without_answer: mgsm: 4 of 24 replies ({kinds})"]
+
+
+@pytest.mark.parametrize(("bad", "marks"), [(2, []), (3, ["without_answer: mgsm: 3 of 200 replies (truncated 3)"])])
+def test_up_to_1_percent_of_replies_without_an_answer_are_no_mark(bad, marks):
+    counts = {"mgsm": Counter({"correct": 200 - bad, "truncated": bad, FAILED: 50})}
+    assert list(evaluated._without_answer(counts)) == marks
+
+
 def _with_prompt(task: str, questions: list[Question]):
     return [(TASKS[task].prompt(question), question) for question in questions]
 

@@ -15,7 +15,7 @@ import yaml
 import synthetic
 from servebench import charts, configuration, report, tables
 from servebench.charts.style import LANGUAGES, labels, words
-from servebench.report import answer, content, questions
+from servebench.report import answer, content, evaluated, questions
 
 CELL = {
     "run": "main",
@@ -351,7 +351,7 @@ def test_the_way_to_a_server_at_a_url_stands_under_conditions() -> None:
     assert "No network" not in text and "llama-np16: not measured" not in text
 
 
-def evaluated(under_load: bool) -> Any:
+def plan_evaluated(under_load: bool) -> Any:
     """The plan of the quick start, with its evaluations."""
     config = yaml.safe_load((synthetic.ROOT / "config" / "config.yaml").read_text(encoding="utf-8"))
     if under_load:
@@ -368,7 +368,7 @@ def target(name: str, **changes: Any) -> dict[str, Any]:
 
 
 def test_targets_stand_with_file_engine_and_what_to_know_of_them() -> None:
-    plan = evaluated(under_load=False)
+    plan = plan_evaluated(under_load=False)
     assert "Nothing is asked yet." in report.page({}, plan)
     q4_0 = target("Q4_0", same_prompts=False, answered=50, marks=["unanswered: 6 of 56", "other_prompts"])
     failed = target("Q4_1", reason="out of <memory>", answered=0, model_sha256=None)
@@ -394,8 +394,86 @@ def test_targets_stand_with_file_engine_and_what_to_know_of_them() -> None:
     assert page.count("Made from SmolLM2-135M-Instruct Q4_1, so it can be no better than it.") == 2
 
 
+def compared(**changes: Any) -> dict[str, Any]:
+    row: dict[str, Any] = dict.fromkeys(tables.SCHEMAS["comparisons"].names, 0)
+    row |= {"measure": "mgsm", "target": "Q4_1", "baseline": "Q8_0", "repeat": 1, "n": 250, "questions": 250}
+    row |= {"base_only": 12, "other_only": 5, "difference": -2.8, "low": -6.3, "high": 0.5, "p_holm": 0.43}
+    row |= {"verdict": "none_detected", "detectable": 5.7, "equivalent": None, "noise_first_only": 3}
+    return row | {"noise_second_only": 4} | changes
+
+
+def test_each_comparison_with_the_baseline_stands_as_a_sentence_with_its_flips() -> None:
+    lower = {"target": "Q4_0", "verdict": "difference", "difference": -9.6, "low": -14.0, "high": -5.0}
+    none = {"target": "Q5_0", "verdict": "cannot_be_significant", "base_only": 1, "other_only": 0}
+    rows = [
+        compared(),
+        compared(**lower, p_holm=0.001),
+        compared(**none, noise_first_only=None, noise_second_only=None),
+        compared(measure="proof_fixed", equivalent=True, margin=6.0),
+    ]
+    found = evaluated.comparisons({"comparisons": tables.table("comparisons", rows)})
+    assert [(fold.id, len(fold.rows), fold.open) for fold in found] == [
+        ("compared-mgsm", 3, True),
+        ("compared-proof_fixed", 1, False),
+    ]
+    assert found[0].note is not None and found[0].note["en"] == (
+        "a difference was found in 1 of 3 comparisons; 1 could not have become significant"
+    )
+    said = {str(row[0]): dict(row[-1]) for row in found[0].rows}
+    assert said["Q4_1"]["en"] == (
+        "no difference detected (n discordant 17; a difference under 5.7 points would have been missed). Flips: 12 "
+        "only of the baseline, 5 only of the target; of the baseline against itself, 3 only in its first repeat and 4 "
+        "only in its second."
+    )
+    assert "Q4_0 is lower than Q8_0 by 9.6 points" in said["Q4_0"]["en"] and "after Holm" in said["Q4_0"]["en"]
+    assert said["Q5_0"]["en"].startswith("cannot be significant: n discordant 1. Flips: 1 only of the baseline, 0 only")
+    assert said["Q5_0"]["en"].endswith("how far the baseline differs from itself is not known.")
+    assert "基準だけ 12 問、対象だけ 5 問" in said["Q4_1"]["ja"] and "1 回目だけ 3 問、2 回目だけ 4 問" in said["Q4_1"]["ja"]
+    assert "有意になり得ない（不一致 1 問）" in said["Q5_0"]["ja"]
+    page = report.page({"comparisons": tables.table("comparisons", rows)}, plan_evaluated(under_load=False))
+    text = html.unescape(page[page.index('id="h-evaluated"') : page.index('id="h-questions">')])
+    for fold in found:
+        for row in fold.rows:
+            assert f'<span lang="en">{row[-1]["en"]}</span><span lang="ja">{row[-1]["ja"]}</span>' in text
+
+
+def test_what_lies_behind_the_scores_stands_on_the_page() -> None:
+    ways = dict.fromkeys(tables.SCHEMAS["proofreading"].names, 0) | {"target": "Q4_1"}
+    sentences = [
+        ways | {"repeat": repeat, "category": category, "n": n, "exact": exact, "other_edit": n - exact}
+        for category, n, exacts in (("particle", 14, (9, 9)), ("all-errors", 200, (118, 120)))
+        for repeat, exact in enumerate(exacts, 1)
+    ]
+    places = [
+        {"target": "Q4_1", "repeat": 1, "position": n, "gold": 10, "correct": n, "chosen": 2 * n, "p": 0.025}
+        for n in range(5)
+    ]
+    score = dict.fromkeys(tables.SCHEMAS["scores"].names, 0) | {"target": "Q4_1", "task": "mgsm", "measure": "mgsm"}
+    score |= {"headline": True, "n": 250, "truncated": 3, "english": 7, "characters_mean": 181.3, "tokens_mean": 97.0}
+    made_of = {
+        "proofreading": tables.table("proofreading", sentences),
+        "positions": tables.table("positions", [row | {"chi_square": 11.1} for row in places]),
+        "scores": tables.table("scores", [score | {"repeat": 1}, score | {"repeat": 2, "truncated": 4}]),
+    }
+    errors, particles = evaluated.proofreading(made_of)
+    assert (errors.id, errors.open, particles.open) == ("proofread-all-errors", True, False)
+    assert list(errors.rows) == [("Q4_1", "200", "118 · 120", "0", "0", "82 · 80", "0")]
+    assert list(particles.rows) == [("Q4_1", "14", "9", "0", "0", "5", "0")]
+    chosen = evaluated.positions(made_of)
+    assert chosen is not None
+    assert list(chosen.rows) == [("Q4_1", "1", "0/10 (0)", "1/10 (2)", "2/10 (4)", "3/10 (6)", "4/10 (8)", "0.03")]
+    (replied,) = evaluated.replies(made_of)
+    assert list(replied.rows) == [("Q4_1", "250", "181", "97.0", "3 · 4", "0", "0", "0", "0", "0", "7", "0")]
+    assert [head["en"] for head in replied.heads[4:6]] == ["Cut off", "Empty"]
+    page = report.page(made_of, plan_evaluated(under_load=False))
+    for name in made_of:
+        assert page.count(f'href="../tables/{name}.parquet"') >= 2
+    for said in ("Wrong particle", "助詞の誤り", "118 · 120", "4/10 (8)", "3 · 4"):
+        assert said in page
+
+
 def test_answers_under_load_stand_with_what_they_say() -> None:
-    plan = evaluated(under_load=True)
+    plan = plan_evaluated(under_load=True)
     content_of = {"targets": tables.table("targets", [target("Q8_0", baseline=True)])}
     page = report.page(content_of, plan)
     assert "The first 5 questions of mgsm" in page and "Not measured." in page
@@ -426,7 +504,7 @@ def test_a_chart_links_to_its_values_on_the_page_or_to_their_file() -> None:
     assert links["timeline"] == "../tables/timeline.parquet" and links["ttft_ecdf"] == "../tables/ttft.parquet"
     for name, link in links.items():
         table = charts.table(name)
-        assert table in report.TABLES
+        assert table in tables.SCHEMAS
         assert (table == "settings") == link.startswith("#")
         if table != "settings":
             assert not charts.runs_with_data(name, content_of | {table: content_of[table].slice(0, 0)}, ["main"])
@@ -500,7 +578,7 @@ def test_every_mark_that_can_be_made_is_translated() -> None:
     kinds = {kind for kind in said if " " in kind}
     source = (synthetic.ROOT / "scripts" / "servebench" / "tables" / "evaluated.py").read_text(encoding="utf-8")
     of_targets = set(re.findall(r'yield f?"([a-z_]+)(?::|")', source)) | {"engine_version", "engine_build"}
-    assert len(kinds) >= 8 and len(of_targets) == 6
+    assert len(kinds) >= 8 and len(of_targets) == 9
     kinds |= of_targets
     for kind in kinds:
         assert words(f"marks.{kind}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,9 @@ from servebench.tasks.comparisons import comparisons
 from servebench.tasks.schemas import FAILED, table
 from servebench.tasks.scores import Questions, agreement, positions, proofreading_outcomes, rescored, scores
 
+# Outcomes in which a reply holds no answer to be right or wrong, and the share of a task's replies that may end so.
+NO_ANSWER = ("reasoning_leaked", "empty", "truncated", "unparsable")
+MOST_WITHOUT_ANSWER = 0.01
 _SERVER = ("engine_version", "engine_build", "engine_pin", "argv")
 
 
@@ -28,7 +32,7 @@ def make(asked: Evaluations, evaluated: Sequence[Evaluated], questions: Question
     of_targets = answers.filter(pa.array([name in asked.targets for name in answers["target"].to_pylist()], pa.bool_()))
     return {
         "answers": answers,
-        "targets": table("targets", _targets(asked, evaluated)),
+        "targets": table("targets", _targets(asked, evaluated, answers)),
         "scores": scores(of_targets, questions),
         "comparisons": _compared(of_targets, questions, asked.baseline, asked.margins),
         "agreement": agreement(of_targets, questions),
@@ -57,7 +61,8 @@ def _under_load(asked: Evaluations, answers: pa.Table, questions: Questions) -> 
     return table("under_load", rows)
 
 
-def _targets(asked: Evaluations, evaluated: Sequence[Evaluated]) -> Iterator[dict[str, Any]]:
+def _targets(asked: Evaluations, evaluated: Sequence[Evaluated], answers: pa.Table) -> Iterator[dict[str, Any]]:
+    outcomes = _outcomes(answers)
     prompts = {one.facts["target"]: _prompt_tokens(one) for one in evaluated}
     machines = {one.facts["target"]: _machine(one) for one in evaluated}
     for rank, one in enumerate(evaluated):
@@ -82,7 +87,11 @@ def _targets(asked: Evaluations, evaluated: Sequence[Evaluated]) -> Iterator[dic
             "same_prompts": same,
             "prompt_tokens_sha256": _digest(prompts[name]),
             "chat_template_sha256": (last.get("facts") or {}).get("chat_template_sha256"),
-            "marks": list(_marks(facts, same, machines[name], machines[asked.baseline])),
+            "marks": [
+                *_marks(facts, same, machines[name], machines[asked.baseline]),
+                *_without_answer(outcomes.get(name, {})),
+                *_load_marks(asked, name, facts, outcomes),
+            ],
             "sessions": len(facts["sessions"]),
             **{key: last.get(key) for key in _SERVER},
             "model_sha256": (last.get("model") or {}).get("sha256"),
@@ -106,6 +115,41 @@ def _marks(facts: Mapping[str, Any], same: bool | None, machine: str | None, bas
     for session in facts["sessions"]:
         for found in session.get("differences") or ():
             yield f"not_as_asked: {found['what']}: asked {found['asked']}, got {found['got']}"
+
+
+def _outcomes(answers: pa.Table) -> dict[str, dict[str, Counter[str]]]:
+    """How often each outcome, by target and task."""
+    found: dict[str, dict[str, Counter[str]]] = {}
+    columns = (answers[name].to_pylist() for name in ("target", "task", "outcome"))
+    for target, task, outcome in zip(*columns, strict=True):
+        found.setdefault(target, {}).setdefault(task, Counter())[outcome] += 1
+    return found
+
+
+def _without_answer(outcomes: Mapping[str, Counter[str]]) -> Iterator[str]:
+    """The tasks in which more than 1 % of the replies hold no answer (evals.md): they are wrong for another reason."""
+    for task, counts in outcomes.items():
+        bad = {outcome: counts[outcome] for outcome in NO_ANSWER if counts[outcome]}
+        replies = counts.total() - counts[FAILED]
+        if sum(bad.values()) > MOST_WITHOUT_ANSWER * replies:
+            kinds = ", ".join(f"{outcome} {count}" for outcome, count in bad.items())
+            yield f"without_answer: {task}: {sum(bad.values())} of {replies} replies ({kinds})"
+
+
+def _load_marks(
+    asked: Evaluations, target: str, facts: Mapping[str, Any], outcomes: Mapping[str, Any]
+) -> Iterator[str]:
+    """Whether the load of `under_load` was one."""
+    loads = [session["load"] for session in facts["sessions"] if "load" in session]
+    if not (asked.under_load and loads):
+        return
+    failures = sum(load.get("failures", 0) for load in loads)
+    requests = failures + sum(load.get("replies", 0) for load in loads)
+    why = next((load["failed"] for load in reversed(loads) if load.get("failed")), None)
+    if named(target, LOADED, {"users": asked.under_load.users}) not in outcomes:
+        yield f"no_load: all {requests} requests of the load failed: {why}"
+    elif failures:
+        yield f"load_failed: {failures} of {requests} requests: {why}"
 
 
 def _prompt_tokens(one: Evaluated) -> dict[str, list[int]]:
