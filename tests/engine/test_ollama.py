@@ -81,6 +81,30 @@ def test_what_it_does_otherwise_is_a_difference(
     assert difference in facts(log, loaded, tmp_path)[1]
 
 
+REWORDED = START.replace("starting llama-server", "launching the runner")
+STARTED = 'level=INFO msg="llama-server started in 1.23 seconds"\n'
+
+
+@pytest.mark.parametrize(
+    ("log", "starts"),
+    [
+        (START + STARTED, 1),
+        (REWORDED, 1),  # by the inner server's own line
+        (STARTED, 1),
+        ("another release, which writes none of these lines\n", None),
+    ],
+)
+def test_lines_that_are_worded_differently_are_no_difference(log: str, starts: int | None, tmp_path: Path) -> None:
+    found, differences = facts(log, WHOLE, tmp_path)
+    assert found["runner_starts"] == starts
+    assert differences == []
+
+
+@pytest.mark.parametrize("log", [REWORDED, STARTED, START + STARTED])
+def test_a_second_start_is_noticed_by_any_of_its_lines(log: str, tmp_path: Path) -> None:
+    assert facts(log * 2, WHOLE, tmp_path)[1] == [("runner_starts", 1, 2)]
+
+
 def start(
     llama_environment: dict[str, Any], model: Path, tmp_path: Path, **env: str
 ) -> AbstractContextManager[engines.Server]:

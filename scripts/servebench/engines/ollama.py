@@ -18,6 +18,12 @@ from servebench.infrastructure import InfrastructureError
 from servebench.models import ollama as store
 
 SPAWN = re.compile(r'msg="starting llama-server"\s+cmd="((?:[^"\\]|\\.)*)"')
+# Each stands in the log once for every start of an inner server. Releases word one or the other differently.
+STARTS = (
+    SPAWN,
+    re.compile(r'msg="[^"]*started in [\d.]+ seconds"'),
+    re.compile(r"initializing\D*n_slots = \d"),
+)
 TRUNCATED = re.compile(r'msg="truncating input prompt"')
 NOT_PARALLEL = re.compile(r"does not currently support parallel requests")
 CONFIGURED = re.compile(r'msg="server config"\s+env="map\[(.*)\]"')
@@ -131,7 +137,7 @@ class Ollama(Adapter):
             "n_batch": int(batch) if batch else None,
             "n_ubatch": int(micro_batch) if micro_batch else None,
             "inner_argv": inner or None,
-            "runner_starts": len(spawned),
+            "runner_starts": max(len(line.findall(log)) for line in STARTS) or None,
             "truncated_prompts": len(TRUNCATED.findall(log)),
             "parallel_refused": bool(NOT_PARALLEL.search(log)),
             "model_digest": loaded.get("digest"),
