@@ -93,7 +93,7 @@ def fetch_model(
     manifest = store.fetch(
         known[model],
         known,
-        cache_root=cache.root(how.cache),
+        cache_root=cache.ready(how.cache),
         mirror=how.mirror,
         progress=logging.getLogger("servebench").info,
     )
@@ -115,7 +115,8 @@ def engine_environment(
 
     _start(log)
     how = msgspec.json.decode(runtime, type=plan.Runtime)
-    _write_json(out, environment.make(name, servebench.ROOT / "envs" / f"{name}.lock", cache.root(how.cache)))
+    lock, say = servebench.ROOT / "envs" / f"{name}.lock", logging.getLogger("servebench").info
+    _write_json(out, environment.make(name, lock, cache.ready(how.cache), progress=say))
 
 
 @app.command(hidden=True)
@@ -151,7 +152,7 @@ def pull(configfile: ConfigFiles = None) -> None:
     for engine in plan.engines.values():
         if engine.runtime == "container":
             progress = logging.getLogger("servebench").info
-            print(images.pull(runtime.image(engine), cache.root(plan.runtime.cache), progress))
+            print(images.pull(runtime.image(engine), cache.ready(plan.runtime.cache), progress))
 
 
 @app.command(hidden=True)

@@ -50,6 +50,19 @@ def check_room(folder: Path, said: str) -> None:
         raise InfrastructureError(f"{found[0].strip()}; {ROOM}")
 
 
+def writable(folder: Path, named_by: str) -> Path:
+    """`folder`, made if absent and tried: nothing is to be fetched or measured that cannot be kept. Raises
+    `InfrastructureError`, with what names another folder."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError as error:
+        raise InfrastructureError(
+            f"{folder}: cannot be written ({error.strerror}); make it writable, or name another folder: {named_by}"
+        ) from None
+
+
 @contextmanager
 def locked(
     path: Path, *, timeout_s: float | None = None, waiting: Callable[[str], None] | None = None

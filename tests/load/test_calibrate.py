@@ -6,6 +6,7 @@ import re
 import httpx
 import pytest
 
+from servebench.infrastructure import InfrastructureError
 from servebench.load import PROTOCOL, calibrate
 from servebench.load.calibrate import Bounds, beyond, record
 from servebench.load.clock_server import Schedule, read_clock, running
@@ -120,6 +121,13 @@ def test_ensure_measures_once_per_machine_and_halves_until_it_passes(tmp_path, m
     assert len(tried) == 10
     monkeypatch.setattr(calibrate, "machine", lambda cpus: {"host": "another"})
     assert calibrate.known(tmp_path) is None
+
+
+def test_what_could_not_be_kept_is_not_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr(calibrate, "level", None)
+    (tmp_path / "file").touch()
+    with pytest.raises(InfrastructureError, match=r"file: cannot be written \(File exists\).*SERVEBENCH_CACHE$"):
+        calibrate.ensure(16, tmp_path / "file")
 
 
 def test_what_was_never_tried_is_not_refused(tmp_path, monkeypatch):

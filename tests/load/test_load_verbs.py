@@ -13,6 +13,7 @@ from scripted_server import ScriptedServer, refusal, reply
 
 from servebench.load.records import check_chunks, check_requests
 
+SEALED = "/sys"  # takes no file, from nobody
 FIGURES = {
     "output_tok_s",
     "user_tok_s",
@@ -111,6 +112,26 @@ def test_faults_are_one_clear_line(tmp_path, arguments, message):
     assert done.returncode != 0
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("verb", ["load", "calibrate"])
+@pytest.mark.parametrize("out", [SEALED, "file"])
+def test_what_could_not_be_kept_is_not_measured(tmp_path, verb, out):
+    (tmp_path / "file").touch()
+    of_load = ["--url", "http://127.0.0.1:9", "--model", "m"] if verb == "load" else []
+    done = servebench(verb, *of_load, "--out", tmp_path / out, cache=tmp_path)
+    assert done.returncode == 1
+    said = " ".join(done.stderr.split())
+    assert said.startswith(f"servebench: {tmp_path / out}: cannot be written (")
+    assert said.endswith("); make it writable, or name another folder: --out")
+
+
+def test_no_calibration_is_made_that_the_cache_does_not_take(tmp_path):
+    done = servebench("calibrate", "--out", tmp_path, cache=SEALED)
+    assert done.returncode == 1
+    assert f"servebench: {SEALED}: cannot be written (" in done.stderr
+    assert done.stderr.endswith("or name another folder: runtime.cache or SERVEBENCH_CACHE\n")
+    assert "users" not in done.stderr
 
 
 @pytest.mark.parametrize("window", ["nan", "inf", "-1", "0", "1e300"])

@@ -26,7 +26,9 @@ import numpy as np
 import psutil
 import pyarrow as pa
 
+from servebench.cache import NAMED_BY
 from servebench.figures import percentile
+from servebench.infrastructure import writable
 from servebench.load import PROTOCOL
 from servebench.load.clock_server import Schedule, running
 from servebench.load.measurement import Measurement

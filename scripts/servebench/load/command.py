@@ -13,6 +13,7 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 
 from servebench import cache, figures
+from servebench.infrastructure import writable
 from servebench.load import calibrate
 from servebench.load.measurement import Measurement
 from servebench.load.records import write_measurement
@@ -59,7 +60,7 @@ def run_load(
 ) -> int:
     """Load a server; write requests.parquet, chunks.parquet and summary.json into `out` and print the summary.
     The exit status: 1 when any request failed, else 0."""
-    out.mkdir(parents=True, exist_ok=True)
+    writable(out, "--out")
     console = Console(stderr=True)
     tell = phases(console)
     tell(expected(workload, users))
@@ -197,7 +198,8 @@ def _pair_ms(level: dict[str, Any], name: str) -> str:
 def run_calibrate(users: list[int], out: Path, *, window_s: float, processes: int | None = None) -> int:
     """Calibrate; write calibration.json into `out` and this machine's cache, print it. The exit status: 1 when some
     level is beyond the bounds, else 0."""
-    out.mkdir(parents=True, exist_ok=True)
+    writable(out, "--out")
+    kept = cache.ready()
     err = Console(stderr=True)
 
     def told(level: dict[str, Any]) -> None:
@@ -205,7 +207,7 @@ def run_calibrate(users: list[int], out: Path, *, window_s: float, processes: in
         err.print(f"{level['variant']}, {level['users']} users: {verdict}", highlight=False)
 
     measured = calibrate.calibrate(users, window_s=window_s, processes=processes, told=told)
-    found = calibrate.keep(measured, cache.root())
+    found = calibrate.keep(measured, kept)
     (out / "calibration.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     title = f"{found['machine']['processor']}, {found['machine']['cores']} cores"
     table = Table(title=title, box=None, padding=(0, 1, 0, 0), header_style="dim")
