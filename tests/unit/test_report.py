@@ -428,7 +428,10 @@ def test_each_comparison_with_the_baseline_stands_as_a_sentence_with_its_flips()
     assert "Q4_0 is lower than Q8_0 by 9.6 points" in said["Q4_0"]["en"] and "after Holm" in said["Q4_0"]["en"]
     assert said["Q5_0"]["en"].startswith("cannot be significant: n discordant 1. Flips: 1 only of the baseline, 0 only")
     assert said["Q5_0"]["en"].endswith("how far the baseline differs from itself is not known.")
-    assert "基準だけ 12 問、対象だけ 5 問" in said["Q4_1"]["ja"] and "1 回目だけ 3 問、2 回目だけ 4 問" in said["Q4_1"]["ja"]
+    assert (
+        "基準だけ 12 問、対象だけ 5 問" in said["Q4_1"]["ja"]
+        and "1 回目だけ 3 問、2 回目だけ 4 問" in said["Q4_1"]["ja"]
+    )
     assert "有意になり得ない（不一致 1 問）" in said["Q5_0"]["ja"]
     page = report.page({"comparisons": tables.table("comparisons", rows)}, plan_evaluated(under_load=False))
     text = html.unescape(page[page.index('id="h-evaluated"') : page.index('id="h-questions">')])
@@ -449,7 +452,15 @@ def test_what_lies_behind_the_scores_stands_on_the_page() -> None:
         for n in range(5)
     ]
     score = dict.fromkeys(tables.SCHEMAS["scores"].names, 0) | {"target": "Q4_1", "task": "mgsm", "measure": "mgsm"}
-    score |= {"headline": True, "n": 250, "truncated": 3, "english": 7, "characters_mean": 181.3, "tokens_mean": 97.0}
+    score |= {
+        "headline": True,
+        "lower_is_better": False,
+        "n": 250,
+        "truncated": 3,
+        "english": 7,
+        "characters_mean": 181.3,
+        "tokens_mean": 97.0,
+    }
     made_of = {
         "proofreading": tables.table("proofreading", sentences),
         "positions": tables.table("positions", [row | {"chi_square": 11.1} for row in places]),

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import altair as alt
 import pandas as pd
@@ -20,7 +20,7 @@ from servebench.faults import Fault
 from servebench.plan import Plan
 
 Row = dict[str, Any]
-LANGUAGES = ("en", "ja")
+LANGUAGES: Final = ("en", "ja")
 FONT = "Noto Sans JP"
 FONTS = f"{FONT}, Hiragino Sans, Yu Gothic, Meiryo, Helvetica, Arial, sans-serif"
 # (light, dark): charts are drawn light, and the page swaps them. Apart for colour-blind readers; what grey cannot tell

@@ -36,16 +36,10 @@ from servebench.charts.style import (
     words,
 )
 from servebench.plan import Plan
-from servebench.report import answer, content, questions
-from servebench.tables import read_all
+from servebench.report import answer, content, evaluated, questions
+from servebench.tables import SCHEMAS, read_all
 
 HERE = Path(__file__).parent
-# What the page reads; single replies are not on it.
-TABLES = (
-    *("settings", "measurements", "sessions", "unstable", "queueing", "ratios", "slow_requests", "slow_by_micro_batch"),
-    *("slow_prefills", "ttft", "timeline", "expected", "discarded", "memory", "cost", "paid_idle", "calibration"),
-    *("reproduction", "targets", "scores", "comparisons", "agreement", "under_load"),
-)
 QUICKSTART = ("config/config.yaml",)  # what is run where no configuration is named
 
 
@@ -56,7 +50,7 @@ def build(style: Mapping[str, Any], results: Path) -> Path:
     `style` is the configuration's `charts` section.
     """
     plan = planning.from_json((results / "plan.json").read_bytes())
-    tables = read_all(results / "tables", TABLES)
+    tables = read_all(results / "tables")
     path = results / "report" / "index.html"
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")
@@ -82,7 +76,7 @@ def page(tables: Mapping[str, pa.Table], plan: Plan, style: Mapping[str, Any] | 
     )
     environment.globals.update(own=own_text, mark=mark, sentence=sentence, digits=digits)
     environment.globals.update(t=partial(both, rounds=plan.rounds), attribute=partial(attribute, rounds=plan.rounds))
-    shown = {name for figure in figures for name in [figure["name"]]}
+    shown = {figure["name"] for figure in figures}
     runs = list(plan.runs)
     return environment.get_template("page.html").render(
         plan=plan,
@@ -98,8 +92,12 @@ def page(tables: Mapping[str, pa.Table], plan: Plan, style: Mapping[str, Any] | 
         notes=content.notes(plan),
         unverified=content.unverified(plan),
         round_trips=content.round_trips(tables, plan),
-        targets=content.targets(tables, plan),
-        under_load=content.under_load(tables),
+        targets=evaluated.targets(tables, plan),
+        compared=evaluated.comparisons(tables),
+        proofread=evaluated.proofreading(tables),
+        positions=evaluated.positions(tables),
+        replies=evaluated.replies(tables),
+        under_load=evaluated.under_load(tables),
         starts=content.cold_starts(tables),
         published=content.published(tables),
         expected=content.expected(tables),
@@ -221,7 +219,7 @@ def _workloads(plan: Plan) -> list[tuple[str, list[tuple[str, str]]]]:
 
 def _files(tables: Mapping[str, pa.Table], plan: Plan) -> list[tuple[str, str, bool]]:
     """(name, address, whether it is inside the page): CSV inside, Parquet and JSON beside it."""
-    names = [name for name in TABLES if name in tables]
+    names = [name for name in SCHEMAS if name in tables]
     main = [name for name in names if name in ("settings", "measurements")]
     inside = [(f"{n}.csv", "data:text/csv;charset=utf-8," + quote(content.as_csv(tables[n])), True) for n in main]
     beside = ["concurrency.json" if n == 0 else f"{run}_concurrency.json" for n, run in enumerate(plan.runs)]

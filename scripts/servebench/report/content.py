@@ -5,15 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from servebench import requirements
 from servebench.charts.style import Row, rows_of, span
-from servebench.plan import Plan, Setting, canonical
-from servebench.tasks.comparisons import sentence
+from servebench.plan import Plan, canonical
 
 # The columns of the table of all values that are ranges.
 COLUMNS = ("output_tok_s", "user_tok_s", "ttft_p50_s", "ttft_p95_s", "target_requests")
@@ -98,7 +97,7 @@ def missing(tables: Mapping[str, pa.Table], plan: Plan) -> list[dict[str, Any]]:
 
 
 def servers(tables: Mapping[str, pa.Table], plan: Plan) -> list[dict[str, Any]]:
-    """How each setting was launched, once for each launch that differs in anything but its time and port."""
+    """How each setting was launched, once for each engine build, machine and model file; its first launch for each."""
     seen: list[dict[str, Any]] = []
     for row in rows_of(tables, "sessions"):
         setting = plan.settings.get(row["setting"])
@@ -160,42 +159,6 @@ def round_trips(tables: Mapping[str, pa.Table], plan: Plan) -> list[dict[str, An
             }
         )
     return found
-
-
-def targets(tables: Mapping[str, pa.Table], plan: Plan) -> list[dict[str, Any]]:
-    """A row of the table of targets for each that was asked: what answered, how much of it, what to know of it."""
-    asked = plan.evaluations.targets if plan.evaluations else {}
-    return [
-        {name: row[name] for name in _TARGET} | {"notes": list(_target_notes(asked[row["target"]], plan))}
-        for row in rows_of(tables, "targets")
-    ]
-
-
-_TARGET = (
-    *("target", "baseline", "engine_kind", "engine_version", "model_name", "quantization", "model_sha256"),
-    *("asked", "answered", "same_prompts", "marks", "reason"),
-)
-
-
-def _target_notes(target: Setting, plan: Plan) -> Iterator[tuple[str, Any]]:
-    """What is said of the target and of its model; of one that was made from another, that it is no better than it."""
-    if target.note:
-        yield "note", target.note
-    if target.model.note:
-        yield "note", target.model.note
-    elif target.model.requantize:
-        source = plan.models[target.model.requantize["from"]]
-        yield "requantized", f"{source.name} {source.quantization or ''}".strip()
-
-
-def under_load(tables: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
-    """Each target beside users against itself on an idle server, by measure, with what that says in words."""
-    return [
-        {name: row[name] for name in ("target", "measure", "n", "questions", "base_only", "other_only")}
-        | {"difference": f"{row['difference']:+.1f} ({row['low']:+.1f} – {row['high']:+.1f})"}
-        | {"said": {language: sentence(row, language) for language in ("en", "ja")}}
-        for row in rows_of(tables, "under_load")
-    ]
 
 
 def cold_starts(tables: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
