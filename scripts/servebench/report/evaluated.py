@@ -1,0 +1,178 @@
+"""What the page shows of the evaluated answers: who was asked, what each comparison says, and what lies behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from servebench.charts.style import LANGUAGES, Row, digits, labels, rows_of, spoken, words
+from servebench.plan import Plan, Setting
+from servebench.tasks.comparisons import sentence
+
+Text = str | Mapping[str, str]  # as it is, or per language
+NUMBERS = ("characters_mean", "tokens_mean")
+LEAKS = ("simplified_chinese", "english", "reasoning_replies")
+NO_ANSWER = ("truncated", "empty", "refused", "unparsable", "reasoning_leaked")
+FIVE_WAYS = ("exact", "fixed_with_extra_edits", "unchanged", "other_edit", "unparsable")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fold:
+    """A table that opens on demand: its id on the page, name, a note beside it, and rows of cells under the heads.
+
+    The first cell of a row names it; a cell with a text per language is a sentence, any other a figure.
+    """
+
+    id: str
+    name: Text
+    note: Mapping[str, str] | None = None
+    heads: Sequence[Text]
+    rows: Sequence[Sequence[Text]]
+    open: bool = False
+
+
+def targets(tables: Mapping[str, pa.Table], plan: Plan) -> list[dict[str, Any]]:
+    """A row of the table of targets for each that was asked: what answered, how much of it, what to know of it."""
+    asked = plan.evaluations.targets if plan.evaluations else {}
+    return [
+        {name: row[name] for name in _TARGET} | {"notes": list(_target_notes(asked[row["target"]], plan))}
+        for row in rows_of(tables, "targets")
+    ]
+
+
+_TARGET = (
+    *("target", "baseline", "engine_kind", "engine_version", "model_name", "quantization", "model_sha256"),
+    *("asked", "answered", "same_prompts", "marks", "reason"),
+)
+
+
+def _target_notes(target: Setting, plan: Plan) -> Iterator[tuple[str, Any]]:
+    """What is said of the target and of its model; of one that was made from another, that it is no better than it."""
+    if target.note:
+        yield "note", target.note
+    if target.model.note:
+        yield "note", target.model.note
+    elif target.model.requantize:
+        source = plan.models[target.model.requantize["from"]]
+        yield "requantized", f"{source.name} {source.quantization or ''}".strip()
+
+
+def comparisons(tables: Mapping[str, pa.Table]) -> list[Fold]:
+    """For each measure its comparisons with the baseline, each with what it says in words and the flips both ways."""
+    heads = [_word(name) for name in ("target", "repeat", "questions", "difference", "p", "said")]
+    return [
+        Fold(
+            id=compared_id(measure),
+            name=measure,
+            note=_verdicts(rows),
+            heads=heads,
+            rows=[
+                (row["target"], str(row["repeat"]), digits(row["n"]), _points(row), digits(row["p_holm"]), _said(row))
+                for row in rows
+            ],
+            open=any(row["verdict"] == "difference" for row in rows),
+        )
+        for measure, rows in _by(rows_of(tables, "comparisons"), "measure").items()
+    ]
+
+
+def compared_id(measure: str) -> str:
+    """The id on the page of the comparisons of a measure."""
+    return f"compared-{measure}"
+
+
+def _verdicts(rows: Sequence[Row]) -> Mapping[str, str]:
+    counts = {
+        name: sum(row["verdict"] == verdict for row in rows)
+        for name, verdict in (("found", "difference"), ("impossible", "cannot_be_significant"))
+    }
+    return spoken("page.evaluated.verdicts", all=len(rows), **counts)
+
+
+def _points(row: Row) -> str:
+    return f"{row['difference']:+.1f} ({row['low']:+.1f} – {row['high']:+.1f})"
+
+
+def _said(row: Row) -> Mapping[str, str]:
+    """The verdict as a sentence, and the flips in both directions beside those of the baseline against itself."""
+    known = row["noise_first_only"] is not None
+    flips = {"base_only": row["base_only"], "other_only": row["other_only"]}
+    if known:
+        flips |= {"first": row["noise_first_only"], "second": row["noise_second_only"]}
+    more = spoken(f"page.evaluated.{'flips' if known else 'flips_once'}", **flips)
+    stop = {"en": ". ", "ja": "。"}
+    return {language: sentence(row, language) + stop[language] + more[language] for language in LANGUAGES}
+
+
+def under_load(tables: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
+    """Each target beside users against itself on an idle server, by measure, with what that says in words."""
+    return [
+        {name: row[name] for name in ("target", "measure", "n", "questions", "base_only", "other_only")}
+        | {"difference": _points(row)}
+        | {"said": {language: sentence(row, language) for language in LANGUAGES}}
+        for row in rows_of(tables, "under_load")
+    ]
+
+
+def proofreading(tables: Mapping[str, pa.Table]) -> list[Fold]:
+    """For each category of sentences, of each target how many ended in each of five ways; all of them first."""
+    by_category = _by(rows_of(tables, "proofreading"), "category")
+    first = [name for name in ("all-errors", "all-clean") if name in by_category]
+    return [
+        Fold(
+            id=f"proofread-{category}",
+            name=labels()["categories"].get(category, category),
+            heads=[_word(name) for name in ("target", "sentences", *FIVE_WAYS)],
+            rows=list(_repeats(by_category[category], ("n", *FIVE_WAYS))),
+            open=category in first,
+        )
+        for category in [*first, *(name for name in by_category if name not in first)]
+    ]
+
+
+def positions(tables: Mapping[str, pa.Table]) -> Fold | None:
+    """Of each target and repeat, by the place of the right choice: right answers of how many, and how often chosen."""
+    rows = rows_of(tables, "positions")
+    if not rows:
+        return None
+    places = sorted({row["position"] for row in rows})
+    lines: list[Sequence[Text]] = []
+    for (target, repeat), own in _by(rows, "target", "repeat").items():
+        at = {row["position"]: f"{row['correct']}/{row['gold']} ({row['chosen']})" for row in own}
+        lines.append((target, str(repeat), *(at.get(place, "–") for place in places), digits(own[0]["p"])))
+    heads: list[Text] = [_word("target"), _word("repeat"), *map(str, places), _word("chi_square")]
+    return Fold(id="positions", name="jcommonsenseqa", heads=heads, rows=lines)
+
+
+def replies(tables: Mapping[str, pa.Table]) -> list[Fold]:
+    """For each measure and target: how long the replies were, how many gave no answer and how, what leaked in."""
+    rows = [row for row in rows_of(tables, "scores") if row["headline"]]
+    counted = ("n", *NUMBERS, *NO_ANSWER, *LEAKS)
+    heads = [_word(name) for name in ("target", "answered", *counted[1:])]
+    return [
+        Fold(id=f"replies-{measure}", name=measure, heads=heads, rows=list(_repeats(own, counted)))
+        for measure, own in _by(rows, "measure").items()
+    ]
+
+
+def _repeats(rows: Sequence[Row], figures: Sequence[str]) -> Iterator[Sequence[Text]]:
+    """A line for each target, the repeats of each figure side by side; once where they are the same."""
+    for target, own in _by(rows, "target").items():
+        repeats = sorted(own, key=lambda row: row["repeat"])
+        yield (target, *(" · ".join(dict.fromkeys(digits(row[figure]) for row in repeats)) for figure in figures))
+
+
+def _by(rows: Sequence[Row], *columns: str) -> dict[Any, list[Row]]:
+    """Rows by the value of a column, or by the values of several, in the order of the table."""
+    found: dict[Any, list[Row]] = {}
+    for row in rows:
+        values = tuple(row[column] for column in columns)
+        found.setdefault(values if len(columns) > 1 else values[0], []).append(row)
+    return found
+
+
+def _word(key: str) -> Mapping[str, str]:
+    return words(f"page.evaluated.{key}")
