@@ -158,7 +158,7 @@ def memory(plan: Plan, results: Path, cache_root: Path) -> Iterator[str]:
         yield f"{name}: at least {most.gib:.1f} GiB for {most.setting} ({parts}), {there:.1f} GiB there{short}"
     unknown = [one.setting for one in found if one.gib is None]
     if unknown:
-        yield f"memory not known before their models are fetched: {', '.join(unknown)}"
+        yield f"memory not known, before their models are fetched or with their KV cache's type: {', '.join(unknown)}"
 
 
 def beside(needed: int, there: int) -> str:

@@ -12,7 +12,7 @@ from servebench import estimate
 from servebench.engines import ADAPTERS, arguments, runtime
 from servebench.faults import Fault
 from servebench.job import manifest_of
-from servebench.models import facts, file
+from servebench.models import facts, file, kv_cache
 from servebench.models.checking import recorded, size
 from servebench.models.kv_cache import Cache
 from servebench.plan import Engine, Model, Plan, Setting, Struct
@@ -132,9 +132,13 @@ def _memory(setting: Setting, results: Path, cache_root: Path) -> Memory:
 def _cache_gib(setting: Setting, streams: int, cache: Cache | None) -> float | None:
     """Of `streams` that each fill the context; by what is roughly known of the model where its file does not say."""
     context, about = setting.context or 0, setting.model.about.kv_kib_per_token
+    types = ADAPTERS[setting.engine.kind].cache_types(setting)
+    if not kv_cache.types_known(types):
+        return None
     if cache is None:
-        return None if about is None else about * 1024 * streams * context / GIB
-    return cache.bytes(context, streams) / GIB
+        of_16_bits = float(sum(kv_cache.ELEMENT_BYTES[kind.lower()] for kind in types) / 4)
+        return None if about is None else about * 1024 * of_16_bits * streams * context / GIB
+    return cache.bytes(context, streams, *types) / GIB
 
 
 def need_gpu(plan: Plan) -> list[str]:

@@ -151,6 +151,24 @@ def own_model(tmp_path, path):
     return configuration.load(config, [CONFIG / "config.yaml"])
 
 
+def test_a_quantized_cache_needs_its_own_size_whether_the_file_is_there_or_not(h200, tmp_path):
+    def gib(**asked):
+        setting = msgspec.structs.replace(h200.settings["llama-np16"], **asked)
+        plan = msgspec.structs.replace(h200, settings={"llama-np16": setting}, evaluations=None)
+        (found,) = requirements.memory(plan, tmp_path, tmp_path)
+        return found.cache_gib
+
+    eight_bits = ("-ctk", "q8_0", "-ctv", "q8_0")
+    assert (gib(), gib(args=eight_bits), gib(args=("-ctk", "q2_k"))) == (10.0, 10 * 34 / 64, None)
+    layers = [{"count": 40, "kv_heads": 8, "key_size": 128, "value_size": 128, "window": None}]
+    model = h200.settings["llama-np16"].model
+    facts = {"layers": 40, "kv_bytes_per_token": 160 * 1024, "kv_layers": layers}
+    manifest = {"source": model.source, "size_bytes": 7, "sha256": "ab" * 32, "path": "blob", "facts": facts}
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / f"{model.key}.json").write_text(json.dumps(manifest))
+    assert (gib(), gib(args=eight_bits), gib(args=("-ctk", "q2_k"))) == (10.0, 10 * 34 / 64, None)
+
+
 def test_the_key_of_a_server_is_said_to_be_missing_where_it_is_not_set(tmp_path, monkeypatch):
     l4 = configuration.read([CONFIG / "l4-cloud.yaml", CONFIG / "l4-cloud-url.yaml"])
     engine = msgspec.structs.replace(l4.engines["vllm"], api_key_env="FAR_KEY")

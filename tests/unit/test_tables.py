@@ -327,12 +327,13 @@ def test_queueing_starts_where_users_fill_the_slots() -> None:
 
 
 def test_memory_is_split_only_where_all_of_it_is_known() -> None:
-    records = list(synthetic.records_of(CELLS[:9], synthetic.plan_of(CELLS)))
+    plan = synthetic.plan_of(CELLS)
+    records = list(synthetic.records_of(CELLS[:9], plan))
     sessions, measured = tables.sessions(records), tables.measurements(records, Line())
-    known = tables.memory(sessions, measured, {"qwen3-14b-q4_k_m": QWEN3_14B}).to_pylist()[0]
+    known = tables.memory(sessions, measured, {"qwen3-14b-q4_k_m": QWEN3_14B}, plan.settings).to_pylist()[0]
     assert known["kv_cache_gib"] == pytest.approx(4096 * 160 * 1024 / 2**30)
     assert known["rest_gib"] == pytest.approx(known["measured_gib"] - known["weights_gib"] - known["kv_cache_gib"])
-    unknown = tables.memory(sessions, measured.slice(0, 0), {}).to_pylist()[0]
+    unknown = tables.memory(sessions, measured.slice(0, 0), {}, plan.settings).to_pylist()[0]
     assert [unknown[name] for name in ("kv_cache_gib", "rest_gib", "request_tokens", "requests_fit")] == [None] * 4
 
 
@@ -343,8 +344,10 @@ def test_sliding_windows_bound_each_slot_and_a_pool_with_them_is_not_known() -> 
 
     def gib(setting: str, **facts: Any) -> float | None:
         cell = next(c for c in MAIN if c["setting"] == setting)
-        records = [with_facts(r, **facts) for r in synthetic.records_of([cell], synthetic.plan_of([cell]))]
-        (row,) = tables.memory(tables.sessions(records), tables.measurements(records, Line()), caches).to_pylist()
+        plan = synthetic.plan_of([cell])
+        records = [with_facts(r, **facts) for r in synthetic.records_of([cell], plan)]
+        measured = tables.measurements(records, Line())
+        (row,) = tables.memory(tables.sessions(records), measured, caches, plan.settings).to_pylist()
         return row["kv_cache_gib"]  # type: ignore[no-any-return]
 
     slot = 4096 * (24 * 1024 + 8 * 4096) / 2**30
@@ -354,6 +357,34 @@ def test_sliding_windows_bound_each_slot_and_a_pool_with_them_is_not_known() -> 
     assert gib("vllm-bf16", kv_cache_tokens=122_160) is None
 
 
+@pytest.mark.parametrize(
+    ("setting", "asked", "share"),
+    [  # of two bytes an element
+        ("llama-np4", {}, 1),
+        ("llama-np4", {"args": ("-ctk", "q8_0", "--cache-type-v=q4_0")}, (34 + 18) / 2 / 32 / 2),
+        ("llama-np4", {"args": ("-ctk", "f16", "-ctk", "f32")}, (4 + 2) / 2 / 2),
+        ("llama-np4", {"env": {"LLAMA_ARG_CACHE_TYPE_K": "q5_1"}}, (24 / 32 + 2) / 2 / 2),
+        ("llama-np4", {"args": ("-ctk", "q2_k")}, None),
+        ("ollama-p4", {"env": {"OLLAMA_KV_CACHE_TYPE": "q8_0"}}, 34 / 32 / 2),
+        ("ollama-p4", {"env": {"OLLAMA_KV_CACHE_TYPE": "q3"}}, None),
+        ("vllm-bf16", {}, 1),
+        ("vllm-bf16", {"args": ("--kv-cache-dtype", "fp8")}, 1 / 2),
+        ("vllm-bf16", {"args": ("--kv-cache-dtype=fp8_e5m2", "--dtype", "float32")}, 1 / 2),
+        ("vllm-bf16", {"args": ("--kv-cache-dtype", "auto", "--dtype", "float32")}, 2),
+        ("vllm-bf16", {"args": ("--kv-cache-dtype", "nvfp4")}, None),
+    ],
+)  # fmt: skip
+def test_the_kv_cache_is_predicted_in_the_types_it_was_given(setting: str, asked: dict[str, Any], share: Any) -> None:
+    cell = next(c for c in MAIN if c["setting"] == setting)
+    plan = synthetic.plan_of([cell])
+    records = [with_facts(r, kv_cache_tokens=16_384) for r in synthetic.records_of([cell], plan)]
+    settings = {setting: msgspec.structs.replace(plan.settings[setting], **asked)}
+    caches = dict.fromkeys(("qwen3-14b-q4_k_m", "qwen3-14b-bf16"), QWEN3_14B)
+    measured = tables.measurements(records, Line())
+    (row,) = tables.memory(tables.sessions(records), measured, caches, settings).to_pylist()
+    assert row["kv_cache_gib"] == (None if share is None else pytest.approx(2.5 * share))  # 16,384 × 160 KiB
+
+
 def with_facts(record: Record, **facts: Any) -> Record:
     return replace(record, session=record.session | {"facts": facts})
 
@@ -361,9 +392,10 @@ def with_facts(record: Record, **facts: Any) -> Record:
 def test_requests_that_fit_vllms_cache_are_the_published_156() -> None:
     assert tables.requests_fit(122_160, 780) == 156
     cell = next(c for c in MAIN if c["setting"] == "vllm-bf16")
-    records = [with_facts(r, kv_cache_tokens=122_160) for r in synthetic.records_of([cell], synthetic.plan_of([cell]))]
-    measured = tables.measurements(records, Line())
-    row = tables.memory(tables.sessions(records), measured, {"qwen3-14b-bf16": QWEN3_14B}).to_pylist()[0]
+    plan = synthetic.plan_of([cell])
+    records = [with_facts(r, kv_cache_tokens=122_160) for r in synthetic.records_of([cell], plan)]
+    measured, caches = tables.measurements(records, Line()), {"qwen3-14b-bf16": QWEN3_14B}
+    row = tables.memory(tables.sessions(records), measured, caches, plan.settings).to_pylist()[0]
     each = [m["prompt_tokens_p50"] + m["output_tokens_mean"] for m in measured.to_pylist()]
     assert row["request_tokens"] == pytest.approx(sum(each) / 2)
     assert row["requests_fit"] == int(122_160 / row["request_tokens"])

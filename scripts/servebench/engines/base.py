@@ -138,6 +138,12 @@ class Adapter(ABC):
     def command(self, port: int) -> Command:
         """How to start the server on 127.0.0.1:`port`; raises `InfrastructureError` for what is missing."""
 
+    @staticmethod
+    def cache_types(setting: plan.Setting) -> tuple[str, str]:
+        """Types of the KV cache's keys and values that the setting asks for, as `models.kv_cache` names them where it
+        knows them. An engine left to itself keeps 16 bits."""
+        return "f16", "f16"
+
     @property
     def model(self) -> str:
         """The name requests must use."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 
+from servebench import plan
 from servebench.engines import llama_log, runtime
 from servebench.engines.arguments import last, unless, value
 from servebench.engines.base import Adapter, Command, Difference, sha256, unlike
@@ -32,6 +33,13 @@ FILE_TYPES = {
 
 class LlamaServer(Adapter):
     """Slots are `-np`; the context of the whole is `-c` = slots × context, which each slot gets its part of."""
+
+    @staticmethod
+    def cache_types(setting: plan.Setting) -> tuple[str, str]:
+        """`-ctk` and `-ctv`, or their variables."""
+        key = value(setting.args, ("-ctk", "--cache-type-k")) or setting.env.get("LLAMA_ARG_CACHE_TYPE_K")
+        val = value(setting.args, ("-ctv", "--cache-type-v")) or setting.env.get("LLAMA_ARG_CACHE_TYPE_V")
+        return key or "f16", val or "f16"
 
     def command(self, port: int) -> Command:
         """The setting's own arguments come last and win; what they give is not given before."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 
+from servebench import plan
 from servebench.engines import llama_log, runtime
 from servebench.engines.arguments import value
 from servebench.engines.base import Adapter, Command, Difference, LaunchFailed, log_tail, unlike
@@ -38,6 +39,12 @@ class Ollama(Adapter):
 
     start_s = 15.0
     health_path = "/"  # up before any model is loaded
+
+    @staticmethod
+    def cache_types(setting: plan.Setting) -> tuple[str, str]:
+        """OLLAMA_KV_CACHE_TYPE, for both."""
+        kind = setting.env.get("OLLAMA_KV_CACHE_TYPE") or "f16"
+        return kind, kind
 
     def command(self, port: int) -> Command:
         """`ollama serve` on the store that holds the model."""

@@ -9,8 +9,9 @@ from typing import Any
 
 import httpx
 
+from servebench import plan
 from servebench.engines import metrics, runtime
-from servebench.engines.arguments import unless, value
+from servebench.engines.arguments import cache_dtype, unless, value
 from servebench.engines.base import Adapter, Command, Difference, unlike
 from servebench.infrastructure import InfrastructureError
 
@@ -26,6 +27,11 @@ class Vllm(Adapter):
 
     fills_device = True
     start_s = 90.0
+
+    @staticmethod
+    def cache_types(setting: plan.Setting) -> tuple[str, str]:
+        """`--kv-cache-dtype`, for both."""
+        return cache_dtype(setting.args)
 
     def command(self, port: int) -> Command:
         """`vllm serve`; the setting's own arguments come last and win."""

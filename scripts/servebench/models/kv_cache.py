@@ -87,6 +87,11 @@ class Cache:
         return int(Fraction(size_bytes) // per_token)
 
 
+def types_known(types: tuple[str, str]) -> bool:
+    """Whether the sizes of a cache of these types of keys and values are known."""
+    return all(kind.lower() in ELEMENT_BYTES for kind in types)
+
+
 def _element_bytes(kind: str) -> Fraction:
     try:
         return ELEMENT_BYTES[kind.lower()]

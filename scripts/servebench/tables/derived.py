@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from servebench.engines import ADAPTERS
 from servebench.expected import as_text, compare
-from servebench.models.kv_cache import Cache
+from servebench.models.kv_cache import Cache, types_known
 from servebench.plan import Plan, Setting
 from servebench.tables.files import table
-from servebench.tables.measured import micro_batch
+from servebench.tables.measured import FOREIGN_SAMPLES, micro_batch
 from servebench.tables.schemas import FIGURES, SCHEMAS
 
 Row = dict[str, Any]
@@ -80,12 +80,23 @@ def _marks(good: Sequence[Row], rounds: int, change: Row | None, machines: Mappi
         yield f"mixed devices: {' / '.join(devices)}"
     if any(row["foreign_samples"] is None for row in good):
         yield "foreign use unknown"
+    if partly := list(dict.fromkeys(_foreign_known(row) for row in good if _partly_unknown(row))):
+        yield f"foreign use partly unknown: {' / '.join(partly)}"
     evidence: dict[str, list[str]] = defaultdict(list)
     for reason in dict.fromkeys(reason for row in good for reason in row["invalid_reasons"]):
         kind, _, detail = reason.partition(": ")
         evidence[kind] += [detail] if detail else []
     for kind, details in evidence.items():
         yield f"{kind}: {' / '.join(details)}" if details else kind
+
+
+def _partly_unknown(row: Row) -> bool:
+    """Whether the samples that do not tell could be those for which a measurement is thrown out, where others tell."""
+    return row["foreign_samples"] is not None and row["foreign_unknown"] >= FOREIGN_SAMPLES
+
+
+def _foreign_known(row: Row) -> str:
+    return f"known in {row['telemetry_samples'] - row['foreign_unknown']} of {row['telemetry_samples']} samples"
 
 
 def _machine_of_run(measurements: pa.Table) -> dict[str, str | None]:
@@ -239,10 +250,12 @@ def expected(sessions: pa.Table, plan: Plan) -> pa.Table:
     return table("expected", rows)
 
 
-def memory(sessions: pa.Table, measurements: pa.Table, caches: Mapping[str, Cache]) -> pa.Table:
+def memory(
+    sessions: pa.Table, measurements: pa.Table, caches: Mapping[str, Cache], settings: Mapping[str, Setting]
+) -> pa.Table:
     """Memory measured against weights and predicted KV cache, one row per setting that has a session.
 
-    `caches` is by key of the model; a model that is not in it has no prediction.
+    `caches` is by key of the model; a model that is not in it has no prediction. `settings`: what was asked for.
     """
     lengths = _request_tokens(measurements)
     rows = []
@@ -252,7 +265,7 @@ def memory(sessions: pa.Table, measurements: pa.Table, caches: Mapping[str, Cach
         size = first["model_size_bytes"]
         tokens, request_tokens = _kv_cache_tokens(group), lengths.get((first["run"], first["setting"]))
         weights = None if size is None else size / 2**30
-        cache = _kv_cache_gib(caches.get(first["model"]), tokens, first)
+        cache = _kv_cache_gib(caches.get(first["model"]), tokens, settings[first["setting"]])
         known = measured is not None and weights is not None and cache is not None
         rows.append(
             {name: first[name] for name in _SETTING}
@@ -270,13 +283,14 @@ def memory(sessions: pa.Table, measurements: pa.Table, caches: Mapping[str, Cach
     return table("memory", rows)
 
 
-def _kv_cache_gib(cache: Cache | None, tokens: int | None, launch: Row) -> float | None:
-    """Of all slots, each with its part of the tokens, at 16 bits. None where it is not known, as of a pool of tokens
-    with sliding windows: how an engine counts its tokens then changes with its version."""
-    if cache is None or tokens is None or (cache.windowed and ADAPTERS[launch["engine_kind"]].fills_device):
+def _kv_cache_gib(cache: Cache | None, tokens: int | None, setting: Setting) -> float | None:
+    """Of all slots, each with its part of the tokens, in the types asked for. None where it is not known, as of a pool
+    of tokens with sliding windows: how an engine counts its tokens then changes with its version."""
+    engine = ADAPTERS[setting.engine.kind]
+    types = engine.cache_types(setting)
+    if cache is None or tokens is None or not types_known(types) or (cache.windowed and engine.fills_device):
         return None
-    slots = launch["slots"]
-    return float(slots * cache.exact(Fraction(tokens, slots))) / 2**30
+    return float(setting.slots * cache.exact(Fraction(tokens, setting.slots), *types)) / 2**30
 
 
 def requests_fit(kv_cache_tokens: int | None, request_tokens: float | None) -> int | None:
