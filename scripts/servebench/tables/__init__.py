@@ -31,7 +31,6 @@ from servebench.tables.measured import (
     reference_bands,
     sessions,
     slow_requests,
-    telemetry,
     timeline,
     ttft,
 )
@@ -67,7 +66,6 @@ __all__ = [
     "slow_prefills",
     "slow_requests",
     "table",
-    "telemetry",
     "timeline",
     "ttft",
     "unstable",
@@ -100,7 +98,6 @@ def make(
         "slow_prefills": slow_prefills(told, prefill_bands(records, control)),
         "ttft": ttft(records),
         "timeline": timeline(records),
-        "telemetry": telemetry(records),
         "memory": memory(launches, measured, caches or {}, plan.settings),
         "calibration": calibration(records),
         "discarded": discarded(thrown_out),
