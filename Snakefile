@@ -35,6 +35,7 @@ localrules:
 
 
 onstart:
+    check_keys()
     print_start()
 
 
@@ -51,3 +52,4 @@ rule all:
         # Asked for by name: Snakemake does not make an intermediate file again just because it is gone (discarded).
         measurement_files(),
         evaluation_files(),
+        rules.plan.output,

@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(workflow.basedir) / "scripts"))
 from servebench import configuration, estimate
 from servebench import plan as planning
 from servebench.charts import NAMES as CHARTS
+from servebench.infrastructure import InfrastructureError, api_key
 
 BASE = Path(workflow.basedir)
 # The interpreter that runs this workflow also runs its jobs, whether or not its environment is activated.
@@ -243,6 +244,22 @@ def task_set(wildcards):
     """Which questions, by name and content; how many of them are asked changes no file."""
     asked = PLAN.evaluations.tasks[wildcards.task]
     return planning.canonical({"set": asked.set, "sha256": asked.sha256})
+
+
+def check_keys():
+    """Nothing starts without the keys of the servers that this run's jobs ask."""
+    asked = {f"session_{s.run}_{s.name}": s.engine for s in PLAN.settings.values()}
+    if PLAN.evaluations:
+        asked |= {
+            f"evaluate_{n}": t.engine for n, t in PLAN.evaluations.targets.items()
+        }
+    for rule in {job.rule.name for job in workflow.dag.needrun_jobs()} & asked.keys():
+        engine = asked[rule]
+        if engine.api_key_env:
+            try:
+                api_key(f"engines.{engine.key}.api_key_env", engine.api_key_env)
+            except InfrastructureError as error:
+                raise WorkflowError(str(error))
 
 
 def print_start():
