@@ -77,13 +77,35 @@ def users_files(setting, round_):
     return [f"{folder}/users{users:03d}.parquet" for users in setting.users]
 
 
+def slice_file(place, slice_):
+    """An empty file whose name says what its neighbours in `place` were made of: changed, they are made again even
+    where Snakemake's own records are gone."""
+    return f"{RESULTS}/slices/{place}/{planning.digest(slice_)}"
+
+
+def session_slice_file(setting, round_):
+    """What one session's measurements were made of."""
+    place = f"sessions/{setting.run}/{setting.name}/round{round_}"
+    return slice_file(place, planning.session_slice(PLAN, setting))
+
+
+def target_slice_file(target):
+    """What an evaluation was made of."""
+    return slice_file(f"evaluations/{target}", planning.target_slice(PLAN, target))
+
+
+def session_files(setting, round_):
+    """All that one session makes."""
+    return [*users_files(setting, round_), session_slice_file(setting, round_)]
+
+
 def measurement_files():
-    """Every measurement file of the experiment."""
+    """All that the experiment's sessions make."""
     return [
         file
         for round_ in ROUNDS
         for s in PLAN.settings.values()
-        for file in users_files(s, round_)
+        for file in session_files(s, round_)
     ]
 
 
@@ -211,7 +233,7 @@ def charts_files(*kinds):
 def table_files():
     """Every table the experiment has."""
     names = """measurements settings sessions expected unstable queueing ratios slow_requests slow_by_micro_batch served
-        slow_prefills ttft timeline memory calibration discarded""".split()
+        slow_prefills ttft timeline telemetry memory calibration discarded""".split()
     names += ["cost", "paid_idle"] if PLAN.cost else []
     names += ["reproduction"] if PLAN.reference else []
     if PLAN.evaluations:
@@ -231,12 +253,13 @@ def evaluation_files():
     """What the tables need of the evaluations: the questions, and what each target answered."""
     if PLAN.evaluations is None:
         return []
-    return [
-        *questions_files(),
-        *(
-            f"{RESULTS}/evaluations/{target}.parquet"
-            for target in PLAN.evaluations.targets
-        ),
+    return questions_files() + [
+        file
+        for target in PLAN.evaluations.targets
+        for file in (
+            f"{RESULTS}/evaluations/{target}.parquet",
+            target_slice_file(target),
+        )
     ]
 
 
@@ -253,8 +276,8 @@ def check_keys():
         asked |= {
             f"evaluate_{n}": t.engine for n, t in PLAN.evaluations.targets.items()
         }
-    for rule in {job.rule.name for job in workflow.dag.needrun_jobs()} & asked.keys():
-        engine = asked[rule]
+    for name in {job.rule.name for job in workflow.dag.needrun_jobs()} & asked.keys():
+        engine = asked[name]
         if engine.api_key_env:
             try:
                 api_key(f"engines.{engine.key}.api_key_env", engine.api_key_env)

@@ -13,6 +13,7 @@ for rank, setting in enumerate(PLAN.settings.values()):
             engine=engine_manifest(setting),
         output:
             users_files(setting, "{round}"),
+            slice=touch(session_slice_file(setting, "{round}")),
         log:
             session=f"{RESULTS}/logs/sessions/{setting.run}/{setting.name}/round{{round}}.log",
             engine=f"{RESULTS}/logs/sessions/{setting.run}/{setting.name}/round{{round}}.engine.log",
@@ -31,6 +32,7 @@ for rank, setting in enumerate(PLAN.settings.values()):
             rank=untracked_rank(rank),
             forced=untracked_forced,
         shell:
+            'rm -f "$(dirname {output.slice:q})"/* && '
             "exec python -m servebench session --slice {params.slice:q} --round {wildcards.round}"
             " --rank {params.rank} --runtime {params.runtime:q} --results {params.results:q}"
             " --models {params.models:q} --log {log.session:q}"
@@ -40,5 +42,5 @@ for rank, setting in enumerate(PLAN.settings.values()):
         name:
             f"only_{setting.run}_{setting.name}"
         input:
-            [file for round_ in ROUNDS for file in users_files(setting, round_)],
+            [file for round_ in ROUNDS for file in session_files(setting, round_)],
         localrule: True

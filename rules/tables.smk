@@ -3,21 +3,24 @@
 
 rule plan:
     output:
-        f"{RESULTS}/plan.json",
+        plan=f"{RESULTS}/plan.json",
+        slice=touch(slice_file("plan", planning.reported(PLAN))),
     log:
         f"{RESULTS}/logs/plan.log",
     priority: 2_000_000
     params:
         plan=literal(planning.canonical(planning.reported(PLAN))),
     shell:
-        "printf '%s\n' {params.plan:q} > {output:q} 2> {log:q}"
+        'rm -f "$(dirname {output.slice:q})"/* && '
+        "printf '%s\n' {params.plan:q} > {output.plan:q} 2> {log:q}"
 
 
 rule tables:
     input:
         measurement_files(),
         evaluation_files(),
-        plan=f"{RESULTS}/plan.json",
+        rules.plan.output.slice,
+        plan=rules.plan.output.plan,
     output:
         table_files(),
         [

@@ -27,9 +27,16 @@ def identified(slice_: str, setting: plan.Setting, results: Path) -> str:
 
 
 def manifest_of(model: plan.Model, results: Path) -> dict[str, Any] | None:
-    """What the first fetch found, if it was there."""
-    path = results / "models" / f"{model.key}.json"
-    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
+    """What the first fetch of this model found, if it was there."""
+    path = _manifest_path(model, results)
+    manifest = dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+    # In a folder without Snakemake's records it may be of what the key stood for before.
+    known = "sha256" if model.sha256 else "source"
+    return manifest if manifest.get(known) == getattr(model, known) else None
+
+
+def _manifest_path(model: plan.Model, results: Path) -> Path:
+    return results / "models" / f"{model.key}.json"
 
 
 def workload_of(configured: Mapping[str, Any]) -> Workload:
@@ -57,13 +64,17 @@ class Context:
 
     def weights(self, setting: plan.Setting) -> tuple[Path | None, dict[str, Any] | None]:
         """(the setting's model file, its manifest), fetched again where the cache has lost it; a server that is
-        reached by its address, or only simulated, has neither."""
+        reached by its address, or only simulated, has neither. InfrastructureError when the manifest is of another."""
         if not engines.ADAPTERS[setting.engine.kind].loads_model:
             return None, None
-        manifest = self._manifest("models", setting.model.key)
+        model = self.models[setting.model.key]
+        manifest = manifest_of(model, self.results)
+        if manifest is None:
+            path = _manifest_path(model, self.results)
+            raise engines.InfrastructureError(f"{path}: is not of models.{model.key}; remove it and run the same again")
         path = models.ensure(
             manifest,
-            self.models[setting.model.key],
+            model,
             self.models,
             cache_root=cache.root(self.runtime.cache),
             mirror=self.runtime.mirror,
@@ -74,15 +85,20 @@ class Context:
 
     def launched(self, session: plan.Session, model_path: Path | None) -> AbstractContextManager[engines.Server]:
         """The session's server, while it runs; raises as `engines.launched`."""
-        environment = session.setting.engine.environment
+        engine = session.setting.engine
         return engines.launched(
             session,
             model_path=model_path,
-            environment=self._manifest("engines", environment) if environment else None,
+            environment=self._environment(engine.environment, engine.pin) if engine.environment else None,
             runtime=self.runtime,
             log_path=self.engine_log,
         )
 
-    def _manifest(self, kind: str, key: str) -> dict[str, Any]:
-        """What a rule wrote of one of the `models` or `engines`."""
-        return dict(json.loads((self.results / kind / f"{key}.json").read_text(encoding="utf-8")))
+    def _environment(self, name: str, lock_sha256: str | None) -> dict[str, Any]:
+        """What a rule has made; made here where that was of another lock, or on another machine."""
+        made = dict(json.loads((self.results / "engines" / f"{name}.json").read_text(encoding="utf-8")))
+        if made["lock_sha256"] == lock_sha256 and Path(made["python"]).exists():
+            return made
+        return engines.environment.make(
+            name, ROOT / "envs" / f"{name}.lock", cache.root(self.runtime.cache), progress=log.info
+        )

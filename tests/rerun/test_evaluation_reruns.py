@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 
 import pytest
@@ -86,6 +87,10 @@ def test_nothing_changed_nothing_planned(after):
     ],
     ids=["margins-and-baseline", "limit", "one-target", "load", "a-task-more"],
 )  # fmt: skip
-def test_only_what_a_change_asks_for(after, change, planned):
+@pytest.mark.parametrize("records", [True, False], ids=["", "without-records"])
+def test_only_what_a_change_asks_for(after, change, planned, records):
+    """Also where Snakemake's records are gone, as in a copy of results/ alone."""
+    if not records:
+        shutil.rmtree(after.folder / ".snakemake")
     change(after.config["evaluations"])
-    assert after.planned(PUBLISHED) == {"plan": 1, "tables": 1, **planned}
+    assert after.planned() == {"plan": 1, "tables": 1, "charts": 1, "report": 1, **planned}

@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 
+from servebench import store, tables
 from workspace import ROOT, Workspace
 
 TABLES = {"plan": 1, "tables": 1, "charts": 1, "report": 1}
@@ -95,6 +96,34 @@ def test_comments_plan_nothing(after):
 def test_results_without_snakemakes_records_measure_nothing(after):
     shutil.rmtree(after.folder / ".snakemake")
     assert not [rule for rule in after.planned() if rule.startswith("session")]
+
+
+def test_a_change_is_seen_without_snakemakes_records(after):
+    """As in a copy of results/ alone: what is of another configuration is measured again, as is what is missing."""
+    before = after.measured()
+    shutil.rmtree(after.folder / ".snakemake")
+    after.config["settings"]["two"]["slots"] = 4
+    after.config["settings"]["three"] = {"engine": "sim", "model": "none", "slots": 3, "context": 512, "users": [1]}
+    assert after.planned() == {"session_main_two": 2, "session_main_three": 2, **TABLES}
+    after.snakemake("all")
+    rows = tables.read(after.folder / TABLE).to_pylist()
+    assert {(row["setting"], row["slots"]) for row in rows} == {("one", 1), ("two", 4), ("three", 3)}
+    later = after.measured()
+    assert {name: later[name] for name in before} == before
+    assert len(later) == len(before) + 6
+    shutil.rmtree(after.folder / ".snakemake")
+    after.config["settings"]["two"]["slots"] = 2  # and back: linked again
+    assert after.planned() == {"session_main_two": 2, **TABLES}
+    after.snakemake("only_main_two")
+    files = (after.results / "measurements/main/two").rglob("*.parquet")
+    assert [store.read_metadata(file)["identity"]["slots"] for file in files] == [2] * 4
+    assert after.measured() == later
+
+
+def test_another_plan_is_seen_without_snakemakes_records(after):
+    shutil.rmtree(after.folder / ".snakemake")
+    after.config["line"] = {"ttft_p95_s": 1}
+    assert after.planned() == TABLES
 
 
 def test_one_file_target_runs_one_session(after):

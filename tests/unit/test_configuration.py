@@ -325,7 +325,7 @@ def test_another_file_behind_an_unpinned_source_makes_other_measurements_and_pin
     manifest.parent.mkdir()
 
     def digest(found):
-        manifest.write_text(json.dumps({"sha256": found}))
+        manifest.write_text(json.dumps({"source": model["source"], "sha256": found}))
         setting = loaded.settings["np1"]
         context = job.Context(
             slice=plan.session_slice(loaded, setting),
@@ -340,6 +340,8 @@ def test_another_file_behind_an_unpinned_source_makes_other_measurements_and_pin
     names = [digest(found) for found in ("a" * 64, "b" * 64, "a" * 64)]
     assert names[0] != names[1]
     assert names[0] == names[2]
+    manifest.write_text(json.dumps({"source": "hf://someone/something/other.gguf", "sha256": "a" * 64}))
+    assert job.manifest_of(loaded.models["smollm2-q4_1"], tmp_path) is None
     del model["unverified"]
     model["sha256"] = "a" * 64
     assert plan.measurement_digest(slices(config)["np1"], 1, 1) == names[0]

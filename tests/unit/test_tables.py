@@ -17,6 +17,7 @@ from servebench import estimate, store, tables, tabulate
 from servebench import plan as planning
 from servebench.figures import Line
 from servebench.models.kv_cache import Cache, Layer
+from servebench.plan import Plan
 from servebench.store import Record
 
 CELLS = synthetic.h200_cells()
@@ -35,21 +36,47 @@ def settings_of(cells: list[dict]) -> list[dict]:
     return tables.settings(tables.measurements(records, Line())).to_pylist()
 
 
-def test_settings_stand_in_the_order_they_have_now_whatever_it_was_when_they_were_measured(tmp_path: Path) -> None:
+def tabulated(results: Path, plan: Plan) -> list[dict[str, Any]]:
+    """The table `settings`, made of what is in the folder, for this plan."""
+    (results / "plan.json").write_text(planning.canonical(planning.reported(plan)), encoding="utf-8")
+    tabulate.run(results)
+    return tables.read(results / "tables" / "settings.parquet").to_pylist()
+
+
+@pytest.fixture
+def measured(tmp_path: Path) -> Plan:
+    """The plan of an experiment that is measured in tmp_path."""
     places = [("llama-np16", 1), ("llama-np4", 1), ("llama-np4", 4)]
     cells = [cell for cell in MAIN if (cell["setting"], cell["users"]) in places]
-    before = synthetic.plan_of(cells)
-    for record in synthetic.records_of(cells, before):
+    plan = synthetic.plan_of(cells)
+    sessions = {(session.setting.name, session.round): session for session in plan.sessions()}
+    for record in synthetic.records_of(cells, plan):
         place = record.identity
-        path = estimate.users_path(tmp_path, before.settings[place["setting"]], place["round"], place["users"])
-        store.write(record, path)
+        session, users = sessions[place["setting"], place["round"]], place["users"]
+        digest = estimate.stored_path(plan, tmp_path, session, users).stem
+        path = estimate.users_path(tmp_path, session.setting, session.round, users)
+        store.write(replace(record, identity={**place, "digest": digest}), path)
+    return plan
+
+
+def test_settings_stand_in_the_order_they_have_now_whatever_it_was_when_they_were_measured(
+    tmp_path: Path, measured: Plan
+) -> None:
     for names in (["llama-np4", "llama-np16"], ["llama-np16", "llama-np4"]):
-        now = msgspec.structs.replace(before, settings={name: before.settings[name] for name in names})
-        (tmp_path / "plan.json").write_text(planning.canonical(planning.reported(now)), encoding="utf-8")
-        tabulate.run(tmp_path)
-        rows = tables.read(tmp_path / "tables" / "settings.parquet").to_pylist()
+        now = msgspec.structs.replace(measured, settings={name: measured.settings[name] for name in names})
+        rows = tabulated(tmp_path, now)
         assert list(dict.fromkeys(row["setting"] for row in rows)) == names
         assert len(rows) == 3
+
+
+def test_what_was_measured_as_configured_otherwise_is_not_tabulated_under_this_configuration(
+    tmp_path: Path, measured: Plan
+) -> None:
+    changed = msgspec.structs.replace(measured.settings["llama-np4"], slots=5)
+    now = msgspec.structs.replace(measured, settings={**measured.settings, "llama-np4": changed})
+    file = tmp_path / "measurements/main/llama-np4/round1/users001.parquet"
+    with pytest.raises(tabulate.Outdated, match=f"^{file}: was measured as configured otherwise; move it away and run"):
+        tabulated(tmp_path, now)
 
 
 def test_figures_of_the_synthetic_records_are_the_published_ones() -> None:
