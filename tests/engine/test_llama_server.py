@@ -18,8 +18,14 @@ from servebench.engines import llama_log, llama_server
     [
         ({"slots": 8, "context": 256}, {"slots": 8, "n_ctx_slot": 256, "kv_unified": False, "kv_cache_tokens": 2048}),
         ({"args": ("--kv-unified",)}, {"n_ctx_slot": 1024, "kv_unified": True, "kv_cache_tokens": 1024}),
-        ({"args": ("-t", "1", "--cache-ram", "0")}, {"threads": 1}),
-        ({"args": ("-b", "2048", "-ub", "2048")}, {"n_batch": 2048, "n_ubatch": 2048}),
+        ({"args": ("-t", "1", "--cache-ram", "0")}, {"threads": 1, "cache_ram_mib": 0}),
+        # At its usual verbosity it says nothing of these; nothing is made up then.
+        ({"args": ("-b", "256", "-ub", "128")}, {"n_batch": None, "n_ubatch": None, "cache_ram_mib": None}),
+        (
+            {"context": 1024, "args": ("-b", "2048", "-ub", "2048", "-lv", "4")},
+            {"n_ctx": 2048, "n_batch": 2048, "n_ubatch": 2048, "cache_ram_mib": 8192},
+        ),
+        ({"args": ("-b", "2048", "-ub", "2048", "-lv", "4")}, {"n_ctx": 1024, "n_batch": 1024, "n_ubatch": 1024}),
     ],
 )
 def test_flags_of_the_extra_run(llama: Callable[..., Any], setting: dict[str, Any], facts: dict[str, Any]) -> None:

@@ -48,6 +48,10 @@ def facts(**entry: Any) -> dict[str, Any]:
         "model_path": "/m/small.gguf",
         "quantization": "Q4_K_M",
         "threads": 2,
+        "n_ctx": 2048,
+        "n_batch": 2048,
+        "n_ubatch": 512,
+        "cache_ram_mib": 8192,
         "offloaded_layers": None,
         "all_layers": None,
         **entry,
@@ -170,6 +174,12 @@ def test_arguments_follow_from_the_setting_and_its_own_win() -> None:
         ({"context": 100}, {"n_ctx_slot": 256}, None),  # rounded up by llama.cpp
         ({"args": ("-t", "8")}, {"threads": 96}, ("threads", 8, 96)),
         ({"args": ("-t", "8")}, {"threads": 8}, None),
+        ({"args": ("-b", "512", "-ub", "256")}, {"n_batch": 512, "n_ubatch": 512}, ("n_ubatch", 256, 512)),
+        ({"args": ("-b", "512")}, {}, ("n_batch", 512, 2048)),
+        ({"args": ("-b", "4096", "-ub", "4096")}, {"n_ubatch": 2048}, None),  # no larger than the context
+        ({"args": ("-b", "512", "-ub", "256")}, {"n_ctx": None, "n_batch": None, "n_ubatch": None}, None),
+        ({"args": ("--cache-ram", "0")}, {}, ("cache_ram_mib", 0, 8192)),
+        ({"args": ("--cache-ram", "0")}, {"cache_ram_mib": 0}, None),
         ({}, {"model_path": "/m/other.gguf"}, ("model_path", "/m/small.gguf", "/m/other.gguf")),
         ({}, {"quantization": "Q8_0"}, ("quantization", "Q4_K_M", "Q8_0")),
     ],

@@ -1,5 +1,7 @@
 """llama-server's log, as captured from real runs (the wheel xllamacpp 2026.10.11549; the start of a CUDA build)."""
 
+import pytest
+
 from servebench.engines import llama_log
 
 CAPTURED = """\
@@ -37,6 +39,32 @@ def test_start_on_a_gpu() -> None:
     )
     assert (found["threads"], found["offloaded_layers"], found["all_layers"]) == (96, 41, 41)
     assert found["slots"] is None
+
+
+def test_batches_and_prompt_cache_at_verbosity_4() -> None:
+    found = llama_log.start(
+        "0.00.868.018 I llama_context: n_ctx                 = 4096\n"
+        "0.00.868.083 I llama_context: n_ctx_seq             = 2048\n"
+        "0.00.868.107 I llama_context: n_batch               = 2048\n"
+        "0.00.868.148 I llama_context: n_ubatch              = 512\n"
+        "0.01.748.783 I srv    load_model: prompt cache is enabled, size limit: 8192 MiB\n"
+        "0.01.748.784 I srv    load_model: use `--cache-ram 0` to disable the prompt cache\n"
+    )
+    names = ("n_ctx", "n_batch", "n_ubatch", "cache_ram_mib")
+    assert [found[name] for name in names] == [4096, 2048, 512, 8192]
+    assert [llama_log.start(CAPTURED)[name] for name in names] == [None, None, None, None]
+
+
+@pytest.mark.parametrize(
+    ("line", "mib"),
+    [
+        ("W srv          init: --cache-idle-slots requires --cache-ram, disabling", 0),
+        ("I srv    load_model: prompt cache is disabled - use `--cache-ram N` to enable it", 0),
+        ("I srv    load_model: prompt cache is enabled, size limit: no limit", -1),
+    ],
+)
+def test_prompt_cache_without_a_size(line: str, mib: int) -> None:
+    assert llama_log.start(line)["cache_ram_mib"] == mib
 
 
 def test_requests() -> None:

@@ -15,6 +15,12 @@ N_CTX_SLOT = re.compile(r"n_ctx_slot = (\d+)")
 KV_UNIFIED = re.compile(r"kv_unified = '?(true|false)'?")
 THREADS = re.compile(r"(?:system_info: |threadpool init, )n_threads = (\d+)")
 OFFLOADED = re.compile(r"offloaded (\d+)/(\d+) layers to GPU")
+# Told from verbosity 4 on, but for a prompt cache of 0, which a warning tells of at any.
+N_CTX = re.compile(r"llama_context: n_ctx\s+= (\d+)")
+N_BATCH = re.compile(r"llama_context: n_batch\s+= (\d+)")
+N_UBATCH = re.compile(r"llama_context: n_ubatch\s+= (\d+)")
+CACHE_RAM = re.compile(r"prompt cache is enabled, size limit: (?:(\d+) MiB|no limit)")
+NO_CACHE_RAM = re.compile(r"prompt cache is disabled|--cache-idle-slots requires --cache-ram")
 BUILD = re.compile(r"build_info: (\S+)")
 
 STAMP = r"(?:(?P<m>\d+)\.(?P<s>\d+)\.(?P<ms>\d+)\.(?P<us>\d+) )?"
@@ -46,18 +52,31 @@ class Request:
 
 
 def start(log: str) -> dict[str, Any]:
-    """Facts of the start: slots, n_ctx_slot, kv_unified, threads, offloaded_layers, all_layers, build."""
+    """Facts of the start: slots, n_ctx_slot, n_ctx (of all), kv_unified, n_batch, n_ubatch, cache_ram_mib (-1: without
+    a limit), threads, offloaded_layers, all_layers, build.
+    """
     offloaded = OFFLOADED.search(log)
     unified = KV_UNIFIED.search(log)
     return {
         "slots": _int(N_SLOTS.search(log)),
         "n_ctx_slot": _int(N_CTX_SLOT.search(log)),
+        "n_ctx": _int(N_CTX.search(log)),
+        "n_batch": _int(N_BATCH.search(log)),
+        "n_ubatch": _int(N_UBATCH.search(log)),
+        "cache_ram_mib": _cache_ram(log),
         "kv_unified": unified[1] == "true" if unified else None,
         "threads": _int(THREADS.search(log)),
         "offloaded_layers": int(offloaded[1]) if offloaded else None,
         "all_layers": int(offloaded[2]) if offloaded else None,
         "build": found[1] if (found := BUILD.search(log)) else None,
     }
+
+
+def _cache_ram(log: str) -> int | None:
+    if NO_CACHE_RAM.search(log):
+        return 0
+    found = CACHE_RAM.search(log)
+    return int(found[1] or -1) if found else None
 
 
 def requests(log: str) -> list[Request]:

