@@ -50,6 +50,9 @@ class ScriptedServer:
         return self
 
     def __exit__(self, *_):
+        self.stop()
+
+    def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
 
@@ -65,6 +68,7 @@ class ScriptedServer:
         for task in tasks:
             task.cancel()
         self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        self._loop.run_until_complete(asyncio.sleep(0.01))  # connections close on the loop's next turn
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = self._connections
@@ -88,11 +92,12 @@ class ScriptedServer:
                         writer.transport.abort()
                         return
                     elif step == CLOSE:
-                        writer.close()
                         return
                     else:
                         await asyncio.sleep(float(step))
-        except (ConnectionError, asyncio.IncompleteReadError):
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass
+        finally:
             writer.close()
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter, defaultdict
 
@@ -171,7 +172,7 @@ def test_what_seeks_a_connection_is_waited_for_where_it_was_due(scheduled_ns, aw
     assert ledger.awaits(1_000, 2_000, by_schedule=False) is awaited
 
 
-def test_the_ledger_counts_requests_sent_since():
+def test_the_ledger_counts_requests_begun_since():
     ledger = Ledger(process=1, processes=4)
     told = [ledger.begin(user, "p", 0) for user in range(4)]
     assert [one.request_id for one in told] == [1, 5, 9, 13]
@@ -180,7 +181,10 @@ def test_the_ledger_counts_requests_sent_since():
     told[0].end_ns, told[1].end_ns = 25, 26
     ledger.end(told[0])
     ledger.end(told[1])
-    assert (ledger.sent_since(10), ledger.sent_since(11), ledger.sent_since(30), ledger.sent_since(31)) == (3, 2, 1, 0)
+    assert [ledger.begun_since(at, by_schedule=False) for at in (10, 11, 30, 31)] == [3, 2, 1, 0]
+    told[3].scheduled_ns = 15  # has no connection yet
+    assert [ledger.begun_since(at, by_schedule=False) for at in (10, 15, 16)] == [4, 3, 2]
+    assert [ledger.begun_since(at, by_schedule=True) for at in (0, 1)] == [4, 1]
 
 
 def test_64_users_and_three_kinds_of_failure():
@@ -270,6 +274,21 @@ def test_the_window_goes_on_until_enough_targets():
     assert phases["window"] >= 20
     meta = measurement.meta
     assert (meta["window_end_ns"] - meta["window_start_ns"]) / 1e9 > 0.5
+
+
+def test_a_server_that_dies_in_the_window_ends_it_by_its_failures():
+    def script(received):
+        if received.number == 60:
+            threading.Thread(target=server.stop).start()
+        yield from reply(2, gap_s=0.05)
+
+    workload = Workload(max_tokens=8, warmup_s=0.2, window_s=0.5, spread_s=0.0, min_targets=100)
+    with ScriptedServer(script) as server:
+        measurement = measure(Target(url=server.url, model="scripted"), workload, 8)
+    found = figures(measurement)
+    assert found["target_requests"] >= 100
+    assert set(statuses(measurement)) >= {"ok", "connect_error"}
+    assert not found["meets_line"]
 
 
 def test_what_is_told_while_it_runs():

@@ -32,3 +32,8 @@ class Exchange:
     # The evidence: errno text, exception, or the first 2,000 characters of an HTTP error's body.
     error: str | None = None
     resent: bool = False
+
+    def began_ns(self, by_schedule: bool) -> int:
+        """What decides the phase it belongs to: when it was sent, or with `by_schedule` (open loop, trace) was to be
+        sent. One without a connection is where it was scheduled: if it gets none, that is the target's failure."""
+        return self.scheduled_ns if by_schedule or self.sent_ns is None else self.sent_ns

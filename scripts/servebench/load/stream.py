@@ -295,15 +295,14 @@ def to_tables(
     """The tables (requests, chunks) of records.py, checked; one row per exchange, in the order given.
 
     `window` is (start, end) in ns, None when every request is a target (request-count mode). A request belongs
-    to the phase in which it was sent, or with `by_schedule` (open loop, trace) was to be sent; one that was
-    never sent counts by its schedule. Iterating lazily lets the bytes of each exchange go once it is read.
+    to the phase in which it began (Exchange.began_ns). Iterating lazily lets the bytes of each exchange go once it
+    is read.
     """
     rows: list[dict[str, Any]] = []
     arrivals, tokens = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for exchange in exchanges:
         parsed = parse(exchange, count_tokens)
-        began_ns = exchange.scheduled_ns if by_schedule or exchange.sent_ns is None else exchange.sent_ns
-        rows.append(_row(exchange, parsed, phase(began_ns, window), keep_text))
+        rows.append(_row(exchange, parsed, phase(exchange.began_ns(by_schedule), window), keep_text))
         arrivals.append(parsed.arrival_ns)
         tokens.append(parsed.tokens)
     requests = pa.Table.from_pylist(rows, schema=REQUESTS_SCHEMA)

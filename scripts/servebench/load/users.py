@@ -56,23 +56,21 @@ class Ledger:
             self.through.add(exchange.user)
             self.through_ns = max(self.through_ns, exchange.end_ns)
 
-    def sent_since(self, start_ns: int) -> int:
-        """Requests sent at or after `start_ns`, running ones included."""
-        running = sum(1 for e in self.running.values() if e.sent_ns is not None and e.sent_ns >= start_ns)
-        count = 0
+    def begun_since(self, start_ns: int, *, by_schedule: bool) -> int:
+        """Requests begun at or after `start_ns`, running ones included."""
+        count = sum(exchange.began_ns(by_schedule) >= start_ns for exchange in self.running.values())
         for exchange in reversed(self.finished):  # in order of their ends
             if exchange.end_ns is not None and exchange.end_ns < start_ns:
                 break
-            count += exchange.sent_ns is not None and exchange.sent_ns >= start_ns
-        return running + count
+            count += exchange.began_ns(by_schedule) >= start_ns
+        return count
 
     def awaits(self, start_ns: int, end_ns: int, *, by_schedule: bool) -> bool:
         """Whether something runs that the window [start, end) needs: a target, or a warm-up request that the window
         has heard from (any block of its body counts, so that a request is waited for too long rather than too short).
-        One that still seeks a connection is where it was scheduled: if it gets none, that is the target's failure.
         """
         for exchange in self.running.values():
-            began_ns = exchange.scheduled_ns if by_schedule or exchange.sent_ns is None else exchange.sent_ns
+            began_ns = exchange.began_ns(by_schedule)
             if began_ns >= end_ns:
                 continue
             if began_ns >= start_ns or any(start_ns <= at_ns < end_ns for at_ns, _ in exchange.blocks):

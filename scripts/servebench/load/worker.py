@@ -64,6 +64,10 @@ class Worker:
     counted: tuple[int, int] = (0, 0)
     pieces_s: float | None = None
 
+    @property
+    def by_schedule(self) -> bool:
+        return self.job.workload.mode == "open"
+
     def say(self, **report: Any) -> None:
         self.out.write(json.dumps(report).encode() + b"\n")
         self.out.flush()
@@ -175,7 +179,8 @@ class Worker:
 
     def _tell(self) -> None:
         ledger = self.ledger
-        sent = ledger.sent_since(self.window[0]) if self.window[0] is not None else 0
+        start_ns = self.window[0]
+        targets = 0 if start_ns is None else ledger.begun_since(start_ns, by_schedule=self.by_schedule)
         (pieces, since_ns), now_ns = self.counted, time.monotonic_ns()
         if now_ns - since_ns >= _PROGRESS_S * 0.9e9:
             self.counted = ledger.pieces + sum(len(exchange.blocks) for exchange in ledger.running.values()), now_ns
@@ -188,17 +193,16 @@ class Worker:
             replies=ledger.replies,
             first_piece_s=ledger.first_piece_s,
             through_users=len(ledger.through),
-            targets=sent,
+            targets=targets,
         )
 
     def _drained(self) -> bool:
         start_ns, end_ns = self.window
         if start_ns is None or end_ns is None or time.monotonic_ns() < end_ns:
             return False
-        by_schedule = self.job.workload.mode == "open"
-        if by_schedule and self.dispatcher.next_ns is not None and self.dispatcher.next_ns < end_ns:
+        if self.by_schedule and self.dispatcher.next_ns is not None and self.dispatcher.next_ns < end_ns:
             return False
-        return not self.ledger.awaits(start_ns, end_ns, by_schedule=by_schedule)
+        return not self.ledger.awaits(start_ns, end_ns, by_schedule=self.by_schedule)
 
     def _write(self) -> None:
         """The records of this process, and the clock server's stamps when it was one that was loaded."""
@@ -221,7 +225,7 @@ class Worker:
             None if start_ns is None or end_ns is None else (start_ns, end_ns),
             count_tokens=counter(job.workload.tokenizer),
             keep_text=job.workload.keep_text,
-            by_schedule=job.workload.mode == "open",
+            by_schedule=self.by_schedule,
         )
         directory = Path(job.directory)
         feather.write_feather(requests, str(directory / f"requests{job.process}.arrow"), compression="uncompressed")
