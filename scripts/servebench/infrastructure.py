@@ -62,7 +62,7 @@ def writable(folder: Path, named_by: str) -> Path:
 
 
 @contextmanager
-def locked(path: Path, *, waiting: Callable[[str], None] = lambda line: None) -> Iterator[None]:
+def locked(path: Path, *, waiting: Callable[[str], None]) -> Iterator[None]:
     """Hold an exclusive `flock` on `path` (made if absent) in the block; `waiting` is told once when another process
     holds it. The kernel drops the lock when the holder dies, however it dies."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -12,8 +12,9 @@ import time
 _PR_SET_PDEATHSIG = 1
 
 
-def follow_parent(parent: int | None = None, signum: int = signal.SIGTERM) -> None:
-    """Send `signum` to this process when its parent dies; at once when `parent` (a pid) is already not it any more.
+def follow_parent(parent: int | None, signum: int = signal.SIGTERM) -> None:
+    """Send `signum` to this process when its parent dies; at once when `parent` (a pid; None: whoever it is now) is
+    already not it any more.
 
     Linux: the kernel does it (PR_SET_PDEATHSIG). Elsewhere a thread looks once a second.
     """

@@ -43,11 +43,11 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return [float(p) for p in multipletests(p_values, method="holm")[1]]
 
 
-def can_be_significant(pairs: Sequence[int], p_values: Sequence[float], alpha: float = ALPHA) -> list[bool]:
+def can_be_significant(pairs: Sequence[int], p_values: Sequence[float]) -> list[bool]:
     """For each comparison of a family: could any split of its discordant pairs have been significant after
     Holm, the others being as they are? With four comparisons and nothing else significant, 8 pairs are needed.
     """
-    return [holm([*p_values[:i], sign_test(n, 0), *p_values[i + 1 :]])[i] <= alpha for i, n in enumerate(pairs)]
+    return [holm([*p_values[:i], sign_test(n, 0), *p_values[i + 1 :]])[i] <= ALPHA for i, n in enumerate(pairs)]
 
 
 def tango_score(more: int, less: int, n: int, difference: float) -> float:
@@ -83,9 +83,9 @@ def tango_interval(more: int, less: int, n: int, alpha: float = ALPHA) -> tuple[
     return bound(-1.0, z), bound(1.0, -z)
 
 
-def is_equivalent(more: int, less: int, n: int, margin: float, alpha: float = ALPHA) -> bool:
-    """Two one-sided tests: the 1 − 2·alpha Tango interval lies within ±margin."""
-    low, high = tango_interval(more, less, n, 2 * alpha)
+def is_equivalent(more: int, less: int, n: int, margin: float) -> bool:
+    """Two one-sided tests: the 1 − 2·ALPHA Tango interval lies within ±margin."""
+    low, high = tango_interval(more, less, n, 2 * ALPHA)
     return -margin < low and high < margin
 
 
@@ -132,27 +132,25 @@ def power(n: int, discordant: float, difference: float, alpha: float = ALPHA, *,
     return float(weight @ tails)
 
 
-def minimum_detectable(
-    n: int, discordant: float, alpha: float = ALPHA, *, target: float = POWER, mid_p: bool = False
-) -> float | None:
-    """The smallest true difference that the sign test finds with probability `target`; None when even the
+def minimum_detectable(n: int, discordant: float, alpha: float = ALPHA, *, mid_p: bool = False) -> float | None:
+    """The smallest true difference that the sign test finds with probability POWER; None when even the
     largest possible one (all discordant questions to one side) would be missed more often."""
-    if not discordant or power(n, discordant, discordant, alpha, mid_p=mid_p) < target:
+    if not discordant or power(n, discordant, discordant, alpha, mid_p=mid_p) < POWER:
         return None
-    if power(n, discordant, 0.0, alpha, mid_p=mid_p) >= target:
+    if power(n, discordant, 0.0, alpha, mid_p=mid_p) >= POWER:
         return 0.0
-    return float(bisect(lambda d: power(n, discordant, d, alpha, mid_p=mid_p) - target, 0.0, discordant, xtol=1e-6))
+    return float(bisect(lambda d: power(n, discordant, d, alpha, mid_p=mid_p) - POWER, 0.0, discordant, xtol=1e-6))
 
 
-def provable_margin(n: int, discordant: float, alpha: float = ALPHA, target: float = POWER) -> float:
+def provable_margin(n: int, discordant: float) -> float:
     """The narrowest margin within which `is_equivalent` shows a true difference of 0 with probability
-    `target` (large n)."""
-    return float((norm.isf(alpha) + norm.isf((1 - target) / 2)) * sqrt(discordant / n))
+    POWER (large n)."""
+    return float((norm.isf(ALPHA) + norm.isf((1 - POWER) / 2)) * sqrt(discordant / n))
 
 
-def share_interval(count: int, n: int, alpha: float = ALPHA) -> tuple[float, float]:
-    """Clopper–Pearson interval of count ÷ n, n > 0."""
-    interval = binomtest(count, n).proportion_ci(1 - alpha, method="exact")
+def share_interval(count: int, n: int) -> tuple[float, float]:
+    """Clopper–Pearson interval of count ÷ n, n > 0, of confidence 1 − ALPHA."""
+    interval = binomtest(count, n).proportion_ci(1 - ALPHA, method="exact")
     return float(interval.low), float(interval.high)
 
 

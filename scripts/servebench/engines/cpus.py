@@ -11,13 +11,13 @@ from servebench.watch import host
 NODES = Path("/sys/devices/system/node")
 
 
-def allot(asked: Mapping[str, int] | None, usable: Sequence[int] | None = None) -> dict[str, list[int]]:
+def allot(asked: Mapping[str, int] | None) -> dict[str, list[int]]:
     """CPU numbers of `server` and `load`; {} when nothing is asked. The server's come first and, where they fit, from
     one NUMA node. Raises `InfrastructureError` when there are fewer than asked for.
     """
     if not asked:
         return {}
-    left = list(host.cpus() if usable is None else usable)
+    left = host.cpus()
     if sum(asked.values()) > len(left):
         wanted = " and ".join(f"{count} for the {who}" for who, count in asked.items())
         raise InfrastructureError(

@@ -27,7 +27,7 @@ import psutil
 import pyarrow as pa
 
 from servebench.cache import NAMED_BY
-from servebench.figures import percentile
+from servebench.figures import CLIENT_CPU_LIMIT, percentile
 from servebench.infrastructure import writable
 from servebench.load import PROTOCOL
 from servebench.load.clock_server import Schedule, running
@@ -43,26 +43,25 @@ VARIANTS = {
 }
 # For `ensure`: the same rhythm in shorter answers, so that a few seconds show it.
 _SHORT = {"steady": Schedule(tokens=32), "lockstep": Schedule(tokens=32, lockstep=True)}
-_WINDOW_S = 5.0
 
 
 @dataclass(frozen=True)
 class Bounds:
     """What "truthfully" means. 10 ms are half a gap between tokens at 50 tok/s and 0.5 % of the line's TTFT of 2 s;
-    a client that drives 1 % less than the load it reports, or is busier than 0.7 of a core, is refused too."""
+    a client that drives 1 % less than the load it reports, or is busier than a measurement allows, is refused too."""
 
     ttft_error_p99_s: float = 0.010
     arrival_error_p99_s: float = 0.010
     delivered_ratio_min: float = 0.99
     delivered_ratio_max: float = 1.01
-    cpu_ratio: float = 0.7
+    cpu_ratio: float = CLIENT_CPU_LIMIT
 
 
 def level(
     users: int,
     schedule: Schedule,
     *,
-    window_s: float = _WINDOW_S,
+    window_s: float,
     processes: int | None = None,
     cpus: Sequence[int] = (),
 ) -> dict[str, Any]:
@@ -141,9 +140,10 @@ def beyond(found: dict[str, Any], bounds: Bounds) -> list[str]:
 def calibrate(
     users: Iterable[int],
     *,
-    window_s: float = _WINDOW_S,
-    processes: int | None = None,
-    told: Callable[[dict[str, Any]], None] = lambda _: None,
+    window_s: float,
+    processes: int | None,
+    cpus: Sequence[int],
+    told: Callable[[dict[str, Any]], None],
 ) -> dict[str, Any]:
     """Every number of users on the steady schedule, the largest on the other variants too; a level out of bounds once
     more, since one disturbance is not the machine. `told` gets each level as it is done. See `record` for what comes
@@ -152,18 +152,19 @@ def calibrate(
     todo = [("steady", count) for count in counts] + [(name, counts[-1]) for name in VARIANTS if name != "steady"]
     levels = []
     for name, count in todo:
-        done = _twice(name, VARIANTS[name], count, window_s=window_s, processes=processes)
+        done = _twice(name, VARIANTS[name], count, window_s=window_s, processes=processes, cpus=cpus)
         told(done)
         levels.append(done)
-    return record(levels)
+    return record(levels, cpus, processes)
 
 
-def record(levels: list[dict[str, Any]], cpus: Sequence[int] = ()) -> dict[str, Any]:
+def record(levels: list[dict[str, Any]], cpus: Sequence[int] = (), processes: int | None = None) -> dict[str, Any]:
     """JSON-able. `max_users` is the largest number of users of which every variant, and every smaller number, was
     within the bounds; 0 when none was."""
     return {
         "protocol": PROTOCOL,
         "machine": machine(cpus),
+        "processes": processes,
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "bounds": asdict(Bounds()),
         **_judged(levels),
@@ -184,14 +185,17 @@ def _outdated(old: dict[str, Any], levels: list[dict[str, Any]]) -> bool:
     )
 
 
-def ensure(users: int, cache_dir: str | os.PathLike[str], cpus: Sequence[int] = ()) -> dict[str, Any]:
-    """This machine's calibration (as `record`) with the load on `cpus` ((): any), from `cache_dir` when it says whether
-    `users` can be loaded truthfully; otherwise measured now, in about 12 s for 16 users or fewer, and kept there.
+def ensure(
+    users: int, cache_dir: str | os.PathLike[str], cpus: Sequence[int] = (), processes: int | None = None
+) -> dict[str, Any]:
+    """This machine's calibration (as `record`) with the load on `cpus` ((): any) in `processes` (None: as many as
+    `run.measure` takes), from `cache_dir` when it says whether `users` can be loaded truthfully; otherwise measured
+    now, in about 12 s for 16 users or fewer, and kept there.
 
     A level out of bounds is tried once more, since one disturbance is not the machine; if it fails again, half as
     many users are tried, until some pass.
     """
-    found = known(cache_dir, cpus)
+    found = known(cache_dir, cpus, processes)
     if found is not None and (
         users <= found["max_users"] or any(done["beyond"] and done["users"] <= users for done in found["levels"])
     ):
@@ -201,10 +205,13 @@ def ensure(users: int, cache_dir: str | os.PathLike[str], cpus: Sequence[int] = 
     levels = []
     count = users
     while True:
-        done = [_twice(name, schedule, count, window_s=3.0, cpus=cpus) for name, schedule in _SHORT.items()]
+        done = [
+            _twice(name, schedule, count, window_s=3.0, processes=processes, cpus=cpus)
+            for name, schedule in _SHORT.items()
+        ]
         levels += done
         if count == 1 or not any(one["beyond"] for one in done):
-            return keep(record(levels, cpus), cache_dir)
+            return keep(record(levels, cpus, processes), cache_dir)
         count //= 2
 
 
@@ -215,16 +222,18 @@ def _twice(name: str, schedule: Schedule, users: int, **how: Any) -> dict[str, A
     return {"variant": name, **done}
 
 
-def known(cache_dir: str | os.PathLike[str], cpus: Sequence[int] = ()) -> dict[str, Any] | None:
-    """What was measured on this machine before, under the present protocol; None when nothing was."""
-    path = _path(cache_dir, machine(cpus))
+def known(
+    cache_dir: str | os.PathLike[str], cpus: Sequence[int] = (), processes: int | None = None
+) -> dict[str, Any] | None:
+    """What was measured on this machine before, so divided, under the present protocol; None when nothing was."""
+    path = _path(cache_dir, machine(cpus), processes)
     return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
 
 
 def keep(found: dict[str, Any], cache_dir: str | os.PathLike[str]) -> dict[str, Any]:
     """Add a calibration to what is known of its machine, and return that. A level replaces what was found of the same
     variant and number of users, and where it is within the bounds, failures of its variant with fewer."""
-    path = _path(cache_dir, found["machine"])
+    path = _path(cache_dir, found["machine"], found["processes"])
     before = json.loads(path.read_text(encoding="utf-8"))["levels"] if path.is_file() else []
     found = found | _judged([*(old for old in before if not _outdated(old, found["levels"])), *found["levels"]])
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -257,6 +266,6 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def _path(cache_dir: str | os.PathLike[str], machine: dict[str, Any]) -> Path:
-    name = hashlib.sha256(json.dumps([PROTOCOL, machine], sort_keys=True).encode()).hexdigest()[:16]
+def _path(cache_dir: str | os.PathLike[str], machine: dict[str, Any], processes: int | None) -> Path:
+    name = hashlib.sha256(json.dumps([PROTOCOL, machine, processes], sort_keys=True).encode()).hexdigest()[:16]
     return Path(cache_dir) / "calibration" / f"{name}.json"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +54,9 @@ def run_load(
     users: int,
     out: Path,
     *,
-    processes: int | None = None,
-    seed: int = 0,
-    line: figures.Line | None = None,
+    processes: int | None,
+    seed: int,
+    line: figures.Line,
 ) -> int:
     """Load a server; write requests.parquet, chunks.parquet and summary.json into `out` and print the summary.
     The exit status: 1 when any request failed, else 0."""
@@ -76,7 +76,7 @@ def run_load(
             bar.update(task, completed=state["elapsed_s"], total=state["total_s"], phase=state["phase"], counts=counts)
 
         measured = measure(target, workload, users, processes=processes, seed=seed, progress=show)
-    known, line = calibrate.known(cache.root()), line or figures.Line()
+    known = calibrate.known(cache.root(), processes=processes)
     found = figures.measurement_figures(
         measured.requests,
         measured.chunks,
@@ -195,7 +195,7 @@ def _pair_ms(level: dict[str, Any], name: str) -> str:
     return "/".join("–" if value is None else f"{value * 1e3:.2f}" for value in values)
 
 
-def run_calibrate(users: list[int], out: Path, *, window_s: float, processes: int | None = None) -> int:
+def run_calibrate(users: list[int], out: Path, *, window_s: float, processes: int | None, cpus: Sequence[int]) -> int:
     """Calibrate; write calibration.json into `out` and this machine's cache, print it. The exit status: 1 when some
     level is beyond the bounds, else 0."""
     writable(out, "--out")
@@ -206,7 +206,7 @@ def run_calibrate(users: list[int], out: Path, *, window_s: float, processes: in
         verdict = "; ".join(level["beyond"]) or "within the bounds"
         err.print(f"{level['variant']}, {level['users']} users: {verdict}", highlight=False)
 
-    measured = calibrate.calibrate(users, window_s=window_s, processes=processes, told=told)
+    measured = calibrate.calibrate(users, window_s=window_s, processes=processes, cpus=cpus, told=told)
     found = calibrate.keep(measured, kept)
     (out / "calibration.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     title = f"{found['machine']['processor']}, {found['machine']['cores']} cores"

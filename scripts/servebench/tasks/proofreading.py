@@ -177,13 +177,13 @@ class EditCounts:
     shared: int
 
 
-def f_beta(counts: EditCounts, beta: float = 0.5) -> tuple[float | None, float | None, float | None]:
-    """(precision, recall, F) of character edits; None where the denominator is 0. beta 0.5 weighs precision
+def f_beta(counts: EditCounts) -> tuple[float | None, float | None, float | None]:
+    """(precision, recall, F0.5) of character edits; None where the denominator is 0. F0.5 weighs precision
     twice as much as recall, as grammar correction usually does."""
     precision = counts.shared / counts.made if counts.made else None
     recall = counts.shared / counts.wanted if counts.wanted else None
-    weighted = counts.made + beta**2 * counts.wanted
-    return precision, recall, (1 + beta**2) * counts.shared / weighted if weighted else None
+    weighted = counts.made + 0.25 * counts.wanted
+    return precision, recall, 1.25 * counts.shared / weighted if weighted else None
 
 
 def _wanted(made: set[CharacterEdit], question: Question) -> set[CharacterEdit]:
