@@ -31,6 +31,7 @@ from servebench.tables.measured import (
     reference_bands,
     sessions,
     slow_requests,
+    telemetry,
     timeline,
     ttft,
 )
@@ -66,6 +67,7 @@ __all__ = [
     "slow_prefills",
     "slow_requests",
     "table",
+    "telemetry",
     "timeline",
     "ttft",
     "unstable",
@@ -98,6 +100,7 @@ def make(
         "slow_prefills": slow_prefills(told, prefill_bands(records, control)),
         "ttft": ttft(records),
         "timeline": timeline(records),
+        "telemetry": telemetry(records),
         "memory": memory(launches, measured, caches or {}, plan.settings),
         "calibration": calibration(records),
         "discarded": discarded(thrown_out),

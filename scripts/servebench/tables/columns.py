@@ -24,6 +24,7 @@ ROWS: Mapping[str, str] = {
     "slow_prefills": "(run, setting, users): prompts that took over 1 s on a server with little to do",
     "ttft": "a measurement, with the TTFT of each of its target requests",
     "timeline": "a second of a window",
+    "telemetry": "a sample of the machine while it is loaded, two a second",
     "discarded": "a measurement that was thrown out",
     "memory": "a setting: device memory, measured and predicted",
     "cost": "(run, setting, users), where a price is configured",

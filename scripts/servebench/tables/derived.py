@@ -18,7 +18,7 @@ import pyarrow as pa
 from servebench.engines import ADAPTERS
 from servebench.expected import as_text, compare
 from servebench.models.kv_cache import Cache, types_known
-from servebench.plan import Plan, Setting
+from servebench.plan import ForeignUse, Plan, Setting
 from servebench.tables.files import table
 from servebench.tables.measured import micro_batch
 from servebench.tables.schemas import FIGURES, SCHEMAS
@@ -80,12 +80,23 @@ def _marks(good: Sequence[Row], rounds: int, change: Row | None, machines: Mappi
         yield f"mixed devices: {' / '.join(devices)}"
     if any(row["foreign_samples"] is None for row in good):
         yield "foreign use unknown"
+    if partly := list(dict.fromkeys(_foreign_known(row) for row in good if _partly_unknown(row))):
+        yield f"foreign use partly unknown: {' / '.join(partly)}"
     evidence: dict[str, list[str]] = defaultdict(list)
     for reason in dict.fromkeys(reason for row in good for reason in row["invalid_reasons"]):
         kind, _, detail = reason.partition(": ")
         evidence[kind] += [detail] if detail else []
     for kind, details in evidence.items():
         yield f"{kind}: {' / '.join(details)}" if details else kind
+
+
+def _partly_unknown(row: Row) -> bool:
+    """Whether the samples that do not tell could be those for which a measurement is thrown out, where others tell."""
+    return row["foreign_samples"] is not None and row["foreign_unknown"] >= ForeignUse().samples
+
+
+def _foreign_known(row: Row) -> str:
+    return f"known in {row['telemetry_samples'] - row['foreign_unknown']} of {row['telemetry_samples']} samples"
 
 
 def _machine_of_run(measurements: pa.Table) -> dict[str, str | None]:

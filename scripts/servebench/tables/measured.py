@@ -19,6 +19,7 @@ from servebench.plan import ForeignUse
 from servebench.store import Discarded, Record
 from servebench.tables.files import table
 from servebench.tables.schemas import FIGURES, SCHEMAS
+from servebench.tables.watched import in_window, slowed
 
 Row = dict[str, Any]
 SLOW_S, SLOW_AFTER_S = 1.0, 5.0
@@ -36,11 +37,12 @@ def measurements(records: Sequence[Record], line: Line) -> pa.Table:
 
 def _measurement_row(record: Record, line: Line) -> Row:
     identity, session, provenance = record.identity, record.session, record.provenance
-    foreign = foreign_samples(record)
+    foreign, seen = foreign_samples(record), record.telemetry.get("foreign_utilisation", ())
     row: Row = dict.fromkeys(SCHEMAS["measurements"].names)
     row |= _setting(record)
     row |= {name: identity[name] for name in ("users", "round", "digest")}
     row |= {"status": record.status, "reason": record.reason, "invalid_reasons": [], "foreign_samples": foreign}
+    row |= {"foreign_unknown": sum(value is None for value in seen), "telemetry_samples": len(seen)}
     if record.status == "ok":
         figures = _figures(record, line, foreign)
         row |= {name: figures[name] for name in (*FIGURES, *_JUDGEMENTS)}
@@ -67,12 +69,7 @@ def _measurement_row(record: Record, line: Line) -> Row:
 
 def _energy(record: Record, output_tok_s: float | None) -> Row:
     """Mean power of the devices over the window, and energy for each token; null with any sample of it unknown."""
-    meta, telemetry = record.meta or {}, record.telemetry
-    start_ns, end_ns = meta.get("window_start_ns"), meta.get("window_end_ns")
-    if start_ns is None or end_ns is None:
-        return {"power_w": None, "joules_per_token": None}
-    samples = zip(telemetry.get("time_ns", ()), telemetry.get("power_w", ()), strict=False)
-    watts = [value for time_ns, value in samples if start_ns <= time_ns < end_ns]
+    watts = in_window(record, "power_w")
     power_w = sum(watts) / len(watts) if watts and None not in watts else None
     return {"power_w": power_w, "joules_per_token": power_w / output_tok_s if power_w and output_tok_s else None}
 
@@ -81,7 +78,7 @@ _JUDGEMENTS = ("window_s", "meets_line", "line_confidence", "reference_only", "v
 
 
 def _figures(record: Record, line: Line, foreign: int | None) -> Mapping[str, Any]:
-    found = []
+    found = list(slowed(record))
     limit = _foreign_limit(record)
     if foreign is not None and foreign >= limit.samples:
         found.append(f"foreign use of the device: {foreign} samples of {100 * limit.share:g} % or more")
@@ -340,6 +337,25 @@ def _largest(telemetry: Mapping[str, Sequence[Any]], edges: npt.NDArray[np.int64
         if value is not None and 0 <= place < len(edges) - 1:
             found[place] = max(found.get(place, 0.0), 100 * float(value))
     return found
+
+
+def telemetry(records: Sequence[Record]) -> pa.Table:
+    """Each sample of the machine during the load, 0 s where the window begins; what a sample does not tell is null."""
+    good = (record for record in sorted(records, key=order) if record.status == "ok")
+    return table("telemetry", (row for record in good for row in _samples(record)))
+
+
+def _samples(record: Record) -> Iterator[Row]:
+    zero = (record.meta or {})["window_start_ns"]
+    if zero is None:
+        return
+    names, told = SCHEMAS["telemetry"].names[5:], dict(record.telemetry)
+    for name in ("memory", "device_memory", "host_memory"):
+        sizes = told.get(f"{name}_bytes", ())
+        told[f"{name}_gib"] = [None if size is None else size / 2**30 for size in sizes]
+    for n, time_ns in enumerate(told.get("time_ns", ())):
+        sample = {name: told[name][n] if told.get(name) else None for name in names}
+        yield place_of(record) | {"second": (time_ns - zero) / 1e9} | sample
 
 
 def calibration(records: Sequence[Record]) -> pa.Table:

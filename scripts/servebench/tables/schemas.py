@@ -81,6 +81,8 @@ memory_kind text nvml (GPU) or host
 power_w real of the server's GPUs together, mean over the window; null when a sample of it is unknown
 joules_per_token real of the server's GPUs, for each output token of the window
 foreign_samples int samples in which others used the device more than runtime.foreign_use allows
+foreign_unknown int! samples that do not tell whether others used it
+telemetry_samples int! samples there are of the machine
 meets_line bool within the line: both limits, no failure, enough target requests
 line_confidence real that the true TTFT p95 is within the line, from the number of passes
 reference_only bool fewer target requests than the line asks for
@@ -270,6 +272,27 @@ second int! from the start of the window
 running real! requests in flight, mean over the second
 output_tok_s real! tokens that arrived in the second
 foreign_utilisation real largest in the second, percent of the device
+"""
+    ),
+    "telemetry": schema(
+        _PLACE
+        + """
+round int!
+second real! of the sample, from the start of the window; negative before it
+memory_gib real of the server's processes: on its GPUs, else resident
+device_memory_gib real in use by anybody, on its GPUs, else of the machine
+utilisation real of the GPUs (mean), else of the CPUs, by the server's processes
+foreign_utilisation real of the GPU where it is most, else of the CPUs, by others than server and load generator
+device_utilisation real by anybody
+power_w real of the GPUs together
+clock_mhz int of the slowest GPU
+temperature_c int of the hottest GPU
+throttle text what slows the clocks of a GPU, joined by commas; empty: nothing
+ecc_errors int uncorrected, since the driver was loaded
+cpu_throttled_s real so far a quota kept the server from its CPUs, all together
+client_cpu_throttled_s real the same of the load generator
+host_memory_gib real of the server's processes, beside that of the GPUs
+host_foreign_utilisation real of the CPUs by others, beside that of the GPUs
 """
     ),
     "discarded": schema(

@@ -36,7 +36,8 @@ TELEMETRY_SCHEMA = pa.schema(
         ("temperature_c", pa.int64()),
         ("throttle", pa.string()),  # what slows the clocks, joined by commas; "" for nothing
         ("ecc_errors", pa.int64()),  # uncorrected, since the driver was loaded
-        ("cpu_throttled_s", pa.float64()),  # total of the server's control group
+        ("cpu_throttled_s", pa.float64()),  # total of the server's control group and those above it
+        ("client_cpu_throttled_s", pa.float64()),  # the same of the load generator
         ("host_memory_bytes", pa.int64()),
         ("host_foreign_utilisation", pa.float64()),
     ]

@@ -11,6 +11,8 @@ from typing import Any
 
 import psutil
 
+CGROUPS = Path("/sys/fs/cgroup")
+
 
 def tree(pid: int | None) -> list[psutil.Process]:
     """The process and all below it; [] when it is gone."""
@@ -61,6 +63,7 @@ class Sampler:
             "foreign_utilisation": min(1.0, max(0.0, busy_s - ours_s) / capacity_s) if known and self._server else None,
             "device_utilisation": min(1.0, busy_s / capacity_s) if known else None,
             "cpu_throttled_s": cgroup_throttled_s(self._server),
+            "client_cpu_throttled_s": cgroup_throttled_s(self._session),
         }
 
     def _read(self) -> dict[str, Any]:
@@ -109,11 +112,22 @@ def _memory(processes: Iterable[psutil.Process]) -> int | None:
 
 
 def cgroup_throttled_s(pid: int | None) -> float | None:
-    """Seconds the process's control group (v2) was kept from its CPUs by a quota; None where that is not told."""
+    """Of the process's control group (v2), as `throttled_s`."""
     try:
-        group = Path(f"/proc/{pid}/cgroup").read_text(encoding="ascii").strip().rpartition("::")[2]
-        stat = (Path("/sys/fs/cgroup") / group.lstrip("/") / "cpu.stat").read_text(encoding="ascii")
+        groups = Path(f"/proc/{pid}/cgroup").read_text(encoding="ascii")
     except OSError:
         return None
-    found = dict(line.split() for line in stat.splitlines())
-    return int(found["throttled_usec"]) / 1e6 if "throttled_usec" in found else None
+    return throttled_s(groups.strip().rpartition("::")[2])
+
+
+def throttled_s(group: str) -> float | None:
+    """Seconds a quota kept a control group (v2), or one above it, from its CPUs, these together; None where that is
+    not told."""
+    own = CGROUPS / group.lstrip("/")
+    folders = [folder for folder in (own, *own.parents) if folder.is_relative_to(CGROUPS)]
+    try:
+        lines = [line for folder in folders for line in (folder / "cpu.stat").read_text(encoding="ascii").splitlines()]
+    except OSError:
+        return None
+    told = [int(line.split()[1]) for line in lines if line.startswith("throttled_usec ")]
+    return sum(told) / 1e6 if told else None
