@@ -16,11 +16,12 @@ import pytest
 import synthetic
 from servebench import charts, tables
 from servebench.charts import against_users, spans, style, timeline
-from servebench.charts.files import save
+from servebench.charts.files import picture, save
 from servebench.load.calibrate import VARIANTS
 from servebench.plan import Plan
 from servebench.tables import SCHEMAS
 
+PNG = b"\x89PNG\r\n\x1a\n"
 EVALUATIONS = ("scores", "differences", "agreement")
 
 
@@ -83,7 +84,27 @@ def test_a_row_with_a_mark_is_drawn_hollow_and_told() -> None:
     marked = content | {"settings": tables.table("settings", rows)}
     points = against_users.ranges(marked, "output_tok_s", plan.settings["llama-np1"].run)
     assert [point["trusted"] for point in points] == [False] + [True] * (len(points) - 1)
-    assert points[0]["marks"] == rows[0]["marks"][0]
+    tables_of = marked | {"cost": tables.cost(marked["settings"], 1.42)}
+    for name in ("speed_bars", "output_by_users", "cost"):
+        shown = style.Style(language="ja")
+        told = {
+            row["marks"]
+            for row in rows_drawn(charts.whole(name, tables_of, shown, ["main"]).to_dict())
+            if "marks" in row
+        }
+        assert told == {"–", "巡によって 2 割以上違う: 最初の文字まで 95% 点（秒） 0.1 → 0.3"}
+
+
+def test_what_is_said_of_a_point_is_in_the_language_of_the_chart() -> None:
+    names = {text for texts in style.labels()["charts"]["tooltip"].values() for text in (texts["en"], texts["ja"])}
+    names |= {style.words(f"charts.ttft_ecdf.{axis}")[code] for axis in "xy" for code in style.LANGUAGES}
+    for name in charts.NAMES:
+        said = {
+            code: [tip for tips in values_of(drawn(name, code), "tooltip") for tip in tips] for code in style.LANGUAGES
+        }
+        assert len(said["en"]) == len(said["ja"])
+        for one, other in zip(said["en"], said["ja"], strict=True):
+            assert {one["title"], other["title"]} <= names and one["title"] != other["title"], name
 
 
 @pytest.mark.parametrize("language", style.LANGUAGES)
@@ -232,16 +253,24 @@ def test_japanese_without_a_font_is_refused_with_a_sentence(monkeypatch: pytest.
     content, plan = small()
     chart = charts.whole("output_bars", content, style.Style(language="ja"), list(plan.runs))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    html, svg = save(chart, tmp_path / "chart", "ja")
+    assert "全体の出力" in html.read_text(encoding="utf-8")
     with pytest.raises(style.FontMissing, match=r"Noto Sans JP.*install it, or draw in English only"):
-        save(chart, tmp_path / "chart", "ja")
-    assert list(tmp_path.iterdir()) == []
+        picture(svg)
+    assert set(tmp_path.iterdir()) == {html, svg}
+    english = charts.whole("output_bars", content, style.Style(), list(plan.runs))
+    assert picture(save(english, tmp_path / "english")[1]).read_bytes()[:8] == PNG
+    for sign in "。々Ａ":
+        svg.write_text(f'<svg xmlns="http://www.w3.org/2000/svg"><text>{sign}</text></svg>', encoding="utf-8")
+        with pytest.raises(style.FontMissing):
+            picture(svg)
 
 
 def test_files_are_whole_and_need_no_network(tmp_path) -> None:
     content, plan = small()
     chart = charts.whole("output_bars", content, style.Style(language="ja"), list(plan.runs))
-    html, svg, png = save(chart, tmp_path / "output_bars", "ja")
-    assert png.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    html, svg = save(chart, tmp_path / "output_bars", "ja")
+    assert picture(svg).read_bytes()[:8] == PNG
     drawing = svg.read_text(encoding="utf-8")
     assert drawing.startswith("<svg")
     assert "全体の出力" in drawing

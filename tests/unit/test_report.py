@@ -14,7 +14,7 @@ import yaml
 
 import synthetic
 from servebench import charts, configuration, report, tables
-from servebench.charts.style import LANGUAGES, labels, words
+from servebench.charts.style import LANGUAGES, labels
 from servebench.report import answer, content, evaluated, questions
 
 CELL = {
@@ -419,7 +419,7 @@ def test_each_comparison_with_the_baseline_stands_as_a_sentence_with_its_flips()
     assert found[0].note is not None and found[0].note["en"] == (
         "a difference was found in 1 of 3 comparisons; 1 could not have become significant"
     )
-    said = {str(row[0]): dict(row[-1]) for row in found[0].rows}
+    said = {str(row[0]): dict(row[2]) for row in found[0].rows}
     assert said["Q4_1"]["en"] == (
         "no difference detected (n discordant 17; a difference under 5.7 points would have been missed). Flips: 12 "
         "only of the baseline, 5 only of the target; of the baseline against itself, 3 only in its first repeat and 4 "
@@ -437,7 +437,7 @@ def test_each_comparison_with_the_baseline_stands_as_a_sentence_with_its_flips()
     text = html.unescape(page[page.index('id="h-evaluated"') : page.index('id="h-questions">')])
     for fold in found:
         for row in fold.rows:
-            assert f'<span lang="en">{row[-1]["en"]}</span><span lang="ja">{row[-1]["ja"]}</span>' in text
+            assert f'<span lang="en">{row[2]["en"]}</span><span lang="ja">{row[2]["ja"]}</span>' in text
 
 
 def test_what_lies_behind_the_scores_stands_on_the_page() -> None:
@@ -579,41 +579,41 @@ def test_the_table_of_the_line_tells_four_states_apart() -> None:
     assert states == [None, "measured", "failed", "missing"]
 
 
-def test_every_mark_that_can_be_made_is_translated() -> None:
-    source = "".join(
-        path.read_text(encoding="utf-8")
-        for name in ("figures.py", "tables/derived.py", "tables/measured.py")
-        for path in [synthetic.ROOT / "scripts" / "servebench" / name]
-    )
-    said = re.findall(r'(?:append|yield|found\.append)\(?\s*f?"([a-z][a-z ]+)(?::|")', source)
-    kinds = {kind for kind in said if " " in kind}
-    source = (synthetic.ROOT / "scripts" / "servebench" / "tables" / "evaluated.py").read_text(encoding="utf-8")
-    of_targets = set(re.findall(r'yield f?"([a-z_]+)(?::|")', source)) | {"engine_version", "engine_build"}
-    assert len(kinds) >= 8 and len(of_targets) == 9
-    kinds |= of_targets
-    for kind in kinds:
-        assert words(f"marks.{kind}")
-    assert "巡によって 2 割以上違う: 1 人あたりの速さ（トークン/秒） 2" in report.mark("unstable pair: user_tok_s 2")
+def test_marks_are_told_in_both_languages_where_they_are_shown_and_where_they_are_pointed_at() -> None:
+    content_of, plan = made(*({"setting": "llama-np16", "users": users} for users in (4, 8)))
+    rows = content_of["settings"].to_pylist()
+    rows[0]["marks"] = ["unstable pair: user_tok_s 2 → 3", "missing round: 1 of 2 measured"]
+    rows[1] |= {"rounds": 0, "failure": "no reply: all 7 target requests failed (timeout 7); CUDA <7>"}
+    page = report.page(content_of | {"settings": tables.table("settings", rows)}, plan)
+    first = "巡によって 2 割以上違う: 1 人あたりの速さ（トークン/秒） 2 → 3"
+    for shown in (first, "測定済みは 2 巡のうち 1 巡", "返事なし: 対象の依頼 7 件がすべて失敗（timeout 7）"):
+        assert f"{shown}</span>" in page
+    assert f'data-title-ja="{first}; 巡の不足: 測定済みは 2 巡のうち 1 巡"' in page
+    assert 'title="unstable pair: Per user, tok/s 2 → 3; missing round: 1 of 2 measured" data-title-en' in page
+    assert 'data-title-ja="返事なし: 対象の依頼 7 件がすべて失敗（timeout 7）; CUDA &lt;7&gt;"' in page
     assert report.mark("never heard of: <x>") == "never heard of: &lt;x&gt;"
 
 
 @pytest.mark.parametrize(
-    ("files", "named"),
+    ("files", "overrides", "named", "changed"),
     [
-        (("config/config.yaml",), ""),
-        (("config/h200.yaml", "config/rehearsal.yaml"), " --configfile config/h200.yaml config/rehearsal.yaml"),
-        (("/path/to/my own.yaml",), " --configfile '/path/to/my own.yaml'"),
+        (("config/config.yaml",), (), "", ""),
+        (("config/h200.yaml", "config/rehearsal.yaml"), (), " --configfile config/h200.yaml config/rehearsal.yaml", ""),
+        (("/path/to/my own.yaml",), (), " --configfile '/path/to/my own.yaml'", ""),
+        (("config/config.yaml",), ("rounds=3", "title=a"), " --configfile config/config.yaml", " --config rounds=3 title=a"),
     ],
-)
-def test_the_commands_name_the_files_the_plan_was_read_from(files: tuple[str, ...], named: str) -> None:
+)  # fmt: skip
+def test_the_commands_name_the_files_the_plan_was_read_from_and_what_was_changed_beside(
+    files: tuple[str, ...], overrides: tuple[str, ...], named: str, changed: str
+) -> None:
     content_of, plan = made({"setting": "llama-np16", "users": 4})
-    page = report.page(content_of, msgspec.structs.replace(plan, files=files))
+    page = report.page(content_of, msgspec.structs.replace(plan, files=files, overrides=overrides))
     commands = re.findall(r"^ *(?:<pre.*<code>)?((?:snakemake|servebench) .*?)(?:</code></pre>)?$", page, re.M)
     assert [html.unescape(command) for command in commands] == [
-        f"snakemake --cores 1 all{named}",
-        f"snakemake --cores 1 only_main_llama-np16{named}",
+        f"snakemake --cores 1 all{named}{changed}",
+        f"snakemake --cores 1 only_main_llama-np16{named}{changed}",
         f'servebench discard main llama-np16 --round 1 --users 4 --why "…"{named}',
-        f"snakemake --cores 1 all{named}",
+        f"snakemake --cores 1 all{named}{changed}",
     ]
 
 

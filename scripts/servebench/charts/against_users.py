@@ -10,6 +10,7 @@ import altair as alt
 import pandas as pd
 import pyarrow as pa
 
+from servebench.charts.marks import told
 from servebench.charts.style import (
     DASHES,
     FAINT,
@@ -41,7 +42,7 @@ def ranges(tables: Mapping[str, pa.Table], figure: str, run: str) -> list[Row]:
             "high": row[f"{figure}_max"],
             "middle": (row[f"{figure}_min"] + row[f"{figure}_max"]) / 2,
             "range": span(row[f"{figure}_min"], row[f"{figure}_max"]),
-            "marks": "; ".join(row["marks"]) or "–",
+            "marks": row["marks"],
             "trusted": not row["marks"],
         }
         for row in rows_of(tables, "settings", run)
@@ -58,7 +59,7 @@ def against_users(
     engines = list(dict.fromkeys(point["engine"] for point in points))
     style = style.sized({1: 760, 2: 480}.get(len(engines), 344), style.height)
     frame = _Frame(points, style, log, limit)
-    data = inline(points)
+    data = inline(point | {"marks": told(point["marks"], style.language)} for point in points)
     panels = [_panel(frame, data, engine, key, limit, n) for n, engine in enumerate(engines)]
     chart = (
         panels[0]
@@ -107,13 +108,13 @@ def _panel(frame: _Frame, data: pd.DataFrame, engine: str, key: str, limit: floa
     own = [point for point in frame.points if point["engine"] == engine]
     names = list(dict.fromkeys(point["setting"] for point in own))
     last = [max((p for p in own if p["setting"] == name), key=lambda p: p["users"]) for name in names]
-    told: Any = limit and {
+    named: Any = limit and {
         "text": style.say(f"charts.{key}.limit", limit=limit),
         "middle": limit,
         "colour": LINE[0],
     }
     x_scale = alt.Scale(
-        type="log", base=2, domain=frame.x_domain([*names, told["text"]] if told else names), nice=False
+        type="log", base=2, domain=frame.x_domain([*names, named["text"]] if named else names), nice=False
     )
     y_scale = alt.Scale(type="log" if frame.log else "linear", domain=frame.domain, nice=False)
     x = alt.X("users:Q", scale=x_scale, title=style.say(f"charts.{key}.x")).axis(
@@ -129,10 +130,7 @@ def _panel(frame: _Frame, data: pd.DataFrame, engine: str, key: str, limit: floa
         domain=names, range=[list(DASHES[n % len(DASHES)]) for n in range(len(names))]
     )
     shape = alt.Shape("bits:N", legend=None).scale(domain=list(SHAPES), range=list(SHAPES.values()))
-    tooltip = [
-        alt.Tooltip(f"{name}:{kind}", title=style.say(f"charts.tooltip.{name}"))
-        for name, kind in (("setting", "N"), ("users", "Q"), ("range", "N"), ("marks", "N"))
-    ]
+    tooltip = style.tooltip(setting="setting:N", users="users:Q", range="range:N", marks="marks:N")
     behind = base.transform_filter(alt.datum.engine != engine).mark_line(color=FAINT[0], strokeWidth=1.2)
     layers = [
         behind.encode(x, y, detail="setting:N"),
@@ -147,7 +145,7 @@ def _panel(frame: _Frame, data: pd.DataFrame, engine: str, key: str, limit: floa
             fill=alt.condition("datum.trusted", alt.value(colour), alt.value(PAPER[0])),
             tooltip=tooltip,
         ),
-        *_labels(frame, last, x_scale, y_scale, colour, told),
+        *_labels(frame, last, x_scale, y_scale, colour, named),
     ]
     if limit is not None:
         ends = {"limit": limit, "users": x_scale["domain"][0], "column": max(point["users"] for point in last)}

@@ -8,6 +8,7 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
+from servebench.charts.marks import told
 from servebench.charts.style import Row, Style, grouped, inline, rows_of, span, width_px
 
 LIGHT, BAR_PX = 0.42, 25
@@ -24,7 +25,7 @@ def bar(name: str, row: Row, figure: str, group: str = "") -> Row:
         "low": low,
         "high": high,
         "range": span(low, high),
-        "marks": "; ".join(marks) or "–",
+        "marks": marks,
     }
 
 
@@ -45,7 +46,7 @@ def range_bars(bars: Sequence[Row], style: Style, key: str, **values: Any) -> An
     """Horizontal bars in the order given, in groups where they have one."""
     if not bars:
         return style.nothing(key, **values)
-    rows = [row | {"colour": style.colour(row["engine"])} for row in bars]
+    rows = [row | {"colour": style.colour(row["engine"]), "marks": told(row["marks"], style.language)} for row in bars]
     most = max(row["high"] for row in rows) or 1.0
     room = max(width_px(row["range"]) for row in rows) + 14
     scale = alt.Scale(domain=[0, most * style.width / (style.width - room)], nice=False)
@@ -60,10 +61,7 @@ def _bars(rows: Sequence[Row], style: Style, scale: alt.Scale, title: str | None
         ticks=False, domain=False, labelPadding=8, labelLimit=260, labelFontSize=12.5
     )
     base = alt.Chart(inline(rows))
-    tooltip = [
-        alt.Tooltip(f"{name}:N", title=style.say(f"charts.tooltip.{label}"))
-        for name, label in (("name", "setting"), ("range", "range"), ("marks", "marks"))
-    ]
+    tooltip = style.tooltip(setting="name:N", range="range:N", marks="marks:N")
     colour = alt.Color("colour:N", scale=None)
     labelled = title is not None
     x = alt.X("high:Q", scale=scale, title=title).axis(

@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
-from servebench.charts.style import DASHES, INK, Row, Style, inline, labels, log_ticks, rows_of
+from servebench.charts.style import DASHES, INK, Row, Style, digits, inline, labels, log_ticks, rows_of
 
 TABLE = "calibration"
 
@@ -29,7 +29,11 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
     if not rows:
         return style.nothing("client_error", most=most)
     said = labels()["charts"]["client_error"]["variants"]
-    rows = [row | {"variant": said.get(row["variant"], {}).get(style.language, row["variant"])} for row in rows]
+    rows = [
+        row
+        | {"shown": digits(row["error"]), "variant": said.get(row["variant"], {}).get(style.language, row["variant"])}
+        for row in rows
+    ]
     users = sorted({row["users"] for row in rows})
     variants = list(dict.fromkeys(row["variant"] for row in rows))
     legend = alt.Legend(title=None, orient="bottom")
@@ -45,7 +49,7 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
             strokeDash=alt.StrokeDash("variant:N", legend=legend).scale(
                 domain=variants, range=[list(dash) for dash in DASHES[: len(variants)]]
             ),
-            tooltip=["variant:N", "users:Q", alt.Tooltip("error:Q", format=".3~f")],
+            tooltip=style.tooltip(variant="variant:N", users="users:Q", error="shown:N"),
         )
     )
     return style.finished(drawn.properties(width=style.width, height=220), "client_error", most=most)

@@ -30,7 +30,7 @@ def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
                 "high": high,
                 "middle": (low + high) / 2,
                 "range": span(low, high),
-                "marks": "; ".join(place["marks"]) or "–",
+                "marks": place["marks"],
                 "trusted": not place["marks"],
                 "price": row["price_per_hour"],
             }

@@ -64,7 +64,7 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
             alt.Color("colour:N", scale=None),
             opacity,
             x2="end:Q",
-            tooltip=["name:N", "part:N", "size:N"],
+            tooltip=style.tooltip(setting="name:N", part="part:N", size="size:N"),
         ),
         ends.mark_tick(color=INK[0], thickness=2, height=20).encode(measured, y),
         ends.mark_text(align="left", dx=7).encode(measured, y, text="label:N"),

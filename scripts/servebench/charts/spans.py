@@ -77,7 +77,7 @@ class _Frame:
         layers = [
             base.mark_rule(strokeWidth=4, opacity=0.55).encode(x, y, colour, x2="high:Q"),
             base.mark_point(size=64, filled=True, opacity=1, stroke=PAPER[0], strokeWidth=1).encode(
-                self.x("middle"), y, colour, shape=shape, tooltip=["name:N", "text:N"]
+                self.x("middle"), y, colour, shape=shape, tooltip=style.tooltip(row="name:N", value="text:N")
             ),
             base.mark_text(align="left", dx=9).encode(self.x("text_at"), y, text="text:N"),
         ]

@@ -139,6 +139,10 @@ class Style:
             usermeta={"room": round(room)},
         )
 
+    def tooltip(self, **fields: str) -> list[alt.Tooltip]:
+        """What is said of a point that is pointed at: fields by the names they have under charts.tooltip."""
+        return [alt.Tooltip(field, title=self.say(f"charts.tooltip.{name}")) for name, field in fields.items()]
+
     def look(self, chart: Any) -> alt.TopLevelMixin:
         """The common look; for the outermost chart only."""
         ink, muted, faint = INK[0], MUTED[0], FAINT[0]

@@ -47,6 +47,11 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
     limit = style.line["ttft_p95_s"]
     shades = [0.3 + 0.7 * n / max(1, len(levels) - 1) for n in range(len(levels))]
     below = alt.Legend(orient="bottom", direction="horizontal", symbolStrokeColor=MUTED[0])
+    tooltip = style.tooltip(users="users:Q", round="round:N")
+    tooltip += [
+        alt.Tooltip(f"{name}:Q", title=style.say(f"charts.ttft_ecdf.{axis}"), format=form)
+        for name, axis, form in (("s", "x", ".3~f"), ("share", "y", ".0%"))
+    ]
     panels = []
     for n, name in enumerate(names):
         engine = next(row["engine"] for row in rows if row["setting"] == name)
@@ -61,8 +66,8 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
             opacity=alt.Opacity("users:O", title=style.say("charts.tooltip.users"), legend=below).scale(
                 type="ordinal", domain=levels, range=shades
             ),
-            strokeDash=alt.StrokeDash("round:N", title=style.say("charts.ttft_ecdf.round"), legend=below),
-            tooltip=["users:Q", "round:N", alt.Tooltip("s:Q", format=".3~f"), alt.Tooltip("share:Q", format=".0%")],
+            strokeDash=alt.StrokeDash("round:N", title=style.say("charts.tooltip.round"), legend=below),
+            tooltip=tooltip,
         )
         rule = alt.Chart(inline([{"limit": limit}])).mark_rule(strokeDash=[6, 4], color=LINE[0])
         where = rule.encode(alt.X("limit:Q", scale=scale))

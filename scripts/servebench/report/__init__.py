@@ -18,6 +18,7 @@ from markupsafe import Markup, escape
 import servebench
 from servebench import charts
 from servebench import plan as planning
+from servebench.charts import marks
 from servebench.charts.files import javascript
 from servebench.charts.style import (
     ENGINES,
@@ -30,7 +31,6 @@ from servebench.charts.style import (
     Row,
     Style,
     digits,
-    labels,
     rows_of,
     spoken,
     words,
@@ -74,7 +74,7 @@ def page(tables: Mapping[str, pa.Table], plan: Plan, style: Mapping[str, Any] | 
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
-    environment.globals.update(own=own_text, mark=mark, sentence=sentence, digits=digits)
+    environment.globals.update(own=own_text, mark=mark, hover=hover, sentence=sentence, digits=digits)
     environment.globals.update(t=partial(both, rounds=plan.rounds), attribute=partial(attribute, rounds=plan.rounds))
     shown = {figure["name"] for figure in figures}
     runs = list(plan.runs)
@@ -106,13 +106,18 @@ def page(tables: Mapping[str, pa.Table], plan: Plan, style: Mapping[str, Any] | 
         client=_client(tables),
         workloads=_workloads(plan),
         files=_files(tables, plan),
-        config="" if plan.files in ((), QUICKSTART) else " " + shlex.join(["--configfile", *plan.files]),
+        config=_options("--configfile", () if plan.files == QUICKSTART and not plan.overrides else plan.files),
+        overrides=_options("--config", plan.overrides),
         version=servebench.__version__,
         css=Markup((HERE / "page.css").read_text(encoding="utf-8")),
         script=Markup((HERE / "page.js").read_text(encoding="utf-8")),
         vega=Markup(javascript()),
         data=Markup(json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")),
     )
+
+
+def _options(name: str, given: Sequence[str]) -> str:
+    return " " + shlex.join([name, *given]) if given else ""
 
 
 def _run(tables: Mapping[str, pa.Table], plan: Plan, run: str, figures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -163,7 +168,10 @@ def _spans(texts: Mapping[str, str]) -> Markup:
 
 def attribute(name: str, key: str, **values: Any) -> Markup:
     """An attribute in English that the script turns into the chosen language."""
-    texts = spoken(f"page.{key}", **values)
+    return _attribute(name, spoken(f"page.{key}", **values))
+
+
+def _attribute(name: str, texts: Mapping[str, str]) -> Markup:
     return Markup('{}="{}" data-{}-en="{}" data-{}-ja="{}"').format(
         Markup(name), texts["en"], Markup(name), texts["en"], Markup(name), texts["ja"]
     )
@@ -182,16 +190,14 @@ def sentence(said: answer.Sentence) -> Markup:
 
 
 def mark(text: str) -> Markup:
-    """A mark in both languages: its kind and the figures in it are translated, the rest of the evidence stays."""
-    kind, colon, evidence = text.partition(": ")
-    try:
-        kinds = words(f"marks.{kind}")
-    except KeyError:
-        return escape(text)
-    said = dict.fromkeys(LANGUAGES, evidence)
-    for figure, names in labels()["figures"].items():
-        said = {language: said[language].replace(figure, names[language]) for language in LANGUAGES}
-    return _spans({language: f"{kinds[language]}{colon}{said[language]}" for language in LANGUAGES})
+    """A mark in both languages; once where they say the same."""
+    texts = marks.translated(text)
+    return escape(text) if len(set(texts.values())) == 1 else _spans(texts)
+
+
+def hover(texts: Sequence[str]) -> Markup:
+    """What appears when a row with these marks is pointed at; in English until the script says otherwise."""
+    return _attribute("title", {language: marks.told(texts, language) for language in LANGUAGES})
 
 
 def _client(tables: Mapping[str, pa.Table]) -> Row | None:

@@ -39,7 +39,7 @@ def _cell(row: Row | None, planned: bool) -> dict[str, Any] | None:
     if row is None:
         return {"state": "missing"} if planned else None
     if not row["rounds"]:
-        return {"state": "failed", "reason": row["failure"], "anchor": anchor(row)}
+        return {"state": "failed", "reasons": reasons(row), "anchor": anchor(row)}
     return {
         "state": "measured",
         "range": span(row["output_tok_s_min"], row["output_tok_s_max"]),
@@ -47,6 +47,11 @@ def _cell(row: Row | None, planned: bool) -> dict[str, Any] | None:
         "marks": row["marks"],
         "anchor": anchor(row),
     }
+
+
+def reasons(row: Row) -> list[str]:
+    """Why a row of `settings` lacks rounds: what failed, and the marks of what gave no figures."""
+    return str(row["failure"]).split("; ") if row["failure"] else []
 
 
 def values(tables: Mapping[str, pa.Table], run: str) -> list[dict[str, Any]]:
@@ -66,7 +71,7 @@ def values(tables: Mapping[str, pa.Table], run: str) -> list[dict[str, Any]]:
             "failures": row["failures_max"],
             "met": row["meets_line_both_rounds"],
             "marks": row["marks"],
-            "failure": row["failure"],
+            "failure": reasons(row),
         }
         for row in rows_of(tables, "settings", run)
     ]

@@ -62,7 +62,7 @@ def _target_notes(target: Setting, plan: Plan) -> Iterator[tuple[str, Any]]:
 
 def comparisons(tables: Mapping[str, pa.Table]) -> list[Fold]:
     """For each measure its comparisons with the baseline, each with what it says in words and the flips both ways."""
-    heads = [_word(name) for name in ("target", "repeat", "questions", "difference", "p", "said")]
+    heads = [_word(name) for name in ("target", "repeat", "said", "difference", "p", "questions")]
     return [
         Fold(
             id=compared_id(measure),
@@ -70,7 +70,7 @@ def comparisons(tables: Mapping[str, pa.Table]) -> list[Fold]:
             note=_verdicts(rows),
             heads=heads,
             rows=[
-                (row["target"], str(row["repeat"]), digits(row["n"]), _points(row), digits(row["p_holm"]), _said(row))
+                (row["target"], str(row["repeat"]), _said(row), _points(row), digits(row["p_holm"]), digits(row["n"]))
                 for row in rows
             ],
             open=any(row["verdict"] == "difference" for row in rows),
