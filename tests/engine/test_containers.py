@@ -108,6 +108,42 @@ def test_killing_the_client_leaves_no_container(docker: Path, smollm2: Path, tmp
         assert not psutil.pid_exists(server.pid)
 
 
+def test_a_container_that_stays_is_said_and_nothing_is_started_beside_it(
+    docker: Path,
+    smollm2: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(runtime, "REMOVAL_TIMEOUT_S", 0.3)
+    with launched(smollm2, tmp_path) as server:
+        name = server.argv[server.argv.index("--name") + 1]
+        (docker / "stuck").touch()
+    stays = f"the container {name} is not gone and may hold its GPU: Error response from daemon: cannot remove"
+    assert stays in caplog.text
+    with pytest.raises(engines.InfrastructureError, match=stays), launched(smollm2, tmp_path):
+        pass
+    assert len(list(docker.glob("*.pid"))) == 1, "no other one was started"
+
+    (docker / "stuck").unlink()
+    caplog.clear()
+    with launched(smollm2, tmp_path) as server:
+        assert server.alive()
+    assert "is not gone" not in caplog.text
+    assert [lock.read_text() for lock in (tmp_path / "locks").iterdir()] == [""]
+
+
+def test_what_docker_does_not_answer_is_not_taken_for_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "REMOVAL_TIMEOUT_S", 0.0)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(engines.InfrastructureError, match=r"the container c1 is not gone .*No such file"):
+        runtime.remove_container("c1")
+    (tmp_path / "docker").write_text("#!/bin/sh\necho Cannot connect to the Docker daemon >&2\nexit 1\n")
+    (tmp_path / "docker").chmod(0o755)
+    with pytest.raises(engines.InfrastructureError, match="is not gone and may hold its GPU: Cannot connect"):
+        runtime.remove_container("c1")
+
+
 def adapter(*devices: Gpu, env: dict[str, str] | None = None, **engine: Any) -> LlamaServer:
     """An adapter for a container, without starting it."""
     known = {"key": "boxed", "kind": "llama-server", "runtime": "container", "image": "llama-cpp-b12242"}

@@ -186,7 +186,7 @@ def test_what_a_killed_session_left_running_is_ended_by_the_next(tmp_path: Path)
     (lock,) = (tmp_path / "locks").iterdir()
     assert lock.read_text() == ""  # a clean end leaves nothing to end
     created = psutil.Process(left.pid).create_time()
-    entry = {"processes": [[left.pid, created], [os.getpid(), created - 100]], "cleanup": []}
+    entry = {"processes": [[left.pid, created], [os.getpid(), created - 100]], "container": None}
     lock.write_text(json.dumps(entry))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(launch, "SURVIVOR_PATIENCE_S", 0.2)

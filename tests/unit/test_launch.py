@@ -124,8 +124,8 @@ class Ended:
         with log_path.open("a") as file:
             file.write("couldn't bind to the port\n")
 
-    def stop(self) -> None:
-        pass
+    def stop(self) -> bool:
+        return True
 
 
 @pytest.mark.parametrize(("end", "starts"), [(SystemExit(143), 1), (LaunchFailed("ended"), launch.PORT_ATTEMPTS)])

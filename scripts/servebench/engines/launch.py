@@ -62,7 +62,7 @@ class Process:
                 env=dict(env),
                 start_new_session=True,
             )
-        self._stop_timeout_s = stop_timeout_s
+        self._stop_timeout_s, self._container = stop_timeout_s, command.container
         assert self._guard.stdout and self._guard.stdin
         self.pid = int(self._guard.stdout.readline())
         self.guard_pid = self._guard.pid
@@ -72,18 +72,27 @@ class Process:
         """None while it lives; 128 + signal when a signal ended it."""
         return self._guard.poll()
 
-    def stop(self) -> None:
-        """SIGTERM, wait, SIGKILL to all that is left; returns when nothing is."""
+    def stop(self) -> bool:
+        """SIGTERM, wait, SIGKILL to all that is left, and its container removed; whether nothing is left then."""
         assert self._guard.stdin and self._guard.stdout
         self._guard.stdin.close()
+        gone = True
         try:
             self._guard.wait(self._stop_timeout_s + 30)
         except subprocess.TimeoutExpired:
             # A descendant is stuck in the kernel; the guard's end takes the engine with it.
             self._guard.kill()
             self._guard.wait()
+            gone = False
             log.error("the engine (pid %d) could not be ended; look for what is left of it", self.pid)
         self._guard.stdout.close()
+        if self._container:
+            try:
+                runtime.remove_container(self._container)
+            except InfrastructureError as error:
+                gone = False
+                log.error("%s", error)
+        return gone
 
 
 @contextmanager
@@ -100,8 +109,8 @@ def running(adapter: Adapter, devices: Devices) -> Iterator[Server]:
     try:
         yield server
     finally:
-        process.stop()
-        devices.forget()
+        if process.stop():
+            devices.forget()
         for device, used in zip(devices.gpus, baseline, strict=True):
             _wait_for_memory(device, used)
 
@@ -145,13 +154,13 @@ def _start(adapter: Adapter, devices: Devices) -> tuple[Process, Server]:
             _become_ready(adapter, process, server, port, command, devices)
             return process, server
         except BaseException as error:
-            process.stop()
-            devices.forget()
+            if gone := process.stop():
+                devices.forget()
             with launch.log_path.open("rb") as file:
                 file.seek(size)
                 said = file.read().decode(errors="replace")
             failed = isinstance(error, LaunchFailed) and process.exit_status  # else somebody ended us meanwhile
-            if attempt == PORT_ATTEMPTS or not failed or not PORT_TAKEN.search(said):
+            if attempt == PORT_ATTEMPTS or not failed or not gone or not PORT_TAKEN.search(said):
                 raise
             log.warning("port %d was taken by another process in the meantime; trying another", port)
     raise AssertionError("unreachable: the last attempt returns or raises")
@@ -287,16 +296,19 @@ def _survivors(process: Process, command: Command) -> dict[str, Any]:
     for pid in (process.guard_pid, process.pid):
         with suppress(psutil.NoSuchProcess):
             born.append([pid, psutil.Process(pid).create_time()])
-    return {"processes": born, "cleanup": command.cleanup}
+    return {"processes": born, "container": command.container}
 
 
 def _end_survivors(entry: Mapping[str, Any]) -> None:
-    """End what a killed session left: its guard is doing so already, unless that was killed too."""
+    """End what a killed session left: its guard is doing so already, unless that was killed too.
+
+    Raises `InfrastructureError` when something stays: it would have its share of what is measured next.
+    """
     survivors = []
     for pid, created in entry["processes"]:
         try:
             process = psutil.Process(pid)
-            if abs(process.create_time() - created) < 1 and process.status() != psutil.STATUS_ZOMBIE:
+            if abs(process.create_time() - created) < 1 and _lives(process):
                 survivors += [process, *process.children(recursive=True)]
         except psutil.Error:
             continue
@@ -305,9 +317,18 @@ def _end_survivors(entry: Mapping[str, Any]) -> None:
         _, alive = psutil.wait_procs(survivors, timeout=SURVIVOR_PATIENCE_S)
         for process in alive:
             process.kill()
-        psutil.wait_procs(alive, timeout=15)
-    if entry["cleanup"]:
-        subprocess.run(entry["cleanup"], capture_output=True, check=False)
+        _, alive = psutil.wait_procs(alive, timeout=15)
+        if stuck := ", ".join(str(process.pid) for process in alive if _lives(process)):
+            raise InfrastructureError(f"processes of an earlier session do not end: {stuck}; restart the machine")
+    if entry.get("container"):
+        runtime.remove_container(entry["container"])
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
 
 
 def _memory_used(device: gpu.Gpu) -> int | None:

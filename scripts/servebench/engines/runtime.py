@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import time
 import uuid
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -18,6 +19,8 @@ from servebench.infrastructure import InfrastructureError
 
 MODELS_INSIDE = PurePosixPath("/models")
 LABEL = "servebench"
+REMOVAL_TIMEOUT_S = 15.0
+DOCKER_TIMEOUT_S = 60.0
 
 
 def command(
@@ -123,11 +126,41 @@ def _container(launch: Launch, argv: list[str], port: int, env: dict[str, str], 
 
 def container_pid(name: str) -> int:
     """The container's first process as this machine counts: it descends from docker's daemon, not from us."""
-    asked = ["docker", "inspect", "--format", "{{.State.Pid}}", name]
-    answer = subprocess.run(asked, capture_output=True, text=True, check=False)
-    if answer.returncode or not answer.stdout.strip().isdigit():
-        raise InfrastructureError(f"docker does not tell the process of {name}: {answer.stderr.strip()}")
-    return int(answer.stdout)
+    told, complaint = _docker("inspect", "--format", "{{.State.Pid}}", name)
+    if not told.isdigit():
+        raise InfrastructureError(f"docker does not tell the process of {name}: {complaint}")
+    return int(told)
+
+
+def remove_container(name: str) -> None:
+    """Remove a container, if it is still there, and wait until docker lists it no more.
+
+    Raises `InfrastructureError` with docker's words when it stays, or docker does not answer.
+    """
+    deadline = time.monotonic() + REMOVAL_TIMEOUT_S
+    while True:
+        left, complaint = _docker("ps", "--all", "--quiet", "--filter", f"name={name}")
+        if not left and not complaint:
+            return
+        if left:
+            _, complaint = _docker("rm", "--force", name)
+        if time.monotonic() >= deadline:
+            raise InfrastructureError(
+                f"the container {name} is not gone and may hold its GPU: {complaint or 'docker still lists it'}; "
+                f"docker rm --force {name} removes it"
+            )
+        time.sleep(0.2)
+
+
+def _docker(*words: str) -> tuple[str, str]:
+    """(what it says, what it complains of when it fails)."""
+    try:
+        answer = subprocess.run(
+            ["docker", *words], capture_output=True, text=True, check=False, timeout=DOCKER_TIMEOUT_S
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return "", str(error)
+    return answer.stdout.strip(), (answer.stderr.strip() or "it failed") if answer.returncode else ""
 
 
 def _version(text: str) -> tuple[int, ...]:
