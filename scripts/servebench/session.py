@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -43,14 +44,19 @@ def run(session: plan.Session, context: Context) -> None:
         status = kept.status(digest)
         if status == "failed" and context.retry_failed:
             kept.discard(digest, "failed; tried again")
-            status = None
-        if status:
-            kept.link(digest, estimate.users_path(context.results, setting, session.round, users))
-        else:
+        if not _linked(kept, digest, estimate.users_path(context.results, setting, session.round, users)):
             missing.append(users)
     if missing:
         with Publisher(context.results, session) as published:
             _Measuring(session, context, kept, published).run(missing)
+
+
+def _linked(kept: store.Store, digest: str, output: Path) -> bool:
+    """Whether the measurement is there; `output` then stands for it."""
+    there = kept.status(digest) is not None
+    if there:
+        kept.link(digest, output)
+    return there
 
 
 class _Measuring:
@@ -82,12 +88,18 @@ class _Measuring:
                 log.info("%s: up on %s (%s)", self._name(), engines.devices.node(), ", ".join(server.devices))
                 with watch.Watcher(server.pid, server.watched) as watcher:
                     while missing:
-                        self._measure(server, watcher, missing[0])
+                        if not self._linked(missing[0]):
+                            self._measure(server, watcher, missing[0])
                         missing.pop(0)
         except engines.LaunchFailed as error:
             log.error("%s: %s", self._name(), error.reason)
             for users in missing:
-                self._keep(users, status="failed", reason=error.reason, facts={"log_tail": error.log_tail})
+                if not self._linked(users):
+                    self._keep(users, status="failed", reason=error.reason, facts={"log_tail": error.log_tail})
+
+    def _linked(self, users: int) -> bool:
+        """Whether another session has measured it while this one waited for the device."""
+        return _linked(self.kept, self._digest(users), self._output(users))
 
     def _measure(self, server: engines.Server, watcher: watch.Watcher, users: int) -> None:
         """One number of users, again while others use the device, at most ATTEMPTS times."""
@@ -123,22 +135,24 @@ class _Measuring:
             facts = self._facts(server, watcher, age_s, telemetry.to_pydict(), measured) | {"served": served}
             if differences:
                 reason = "after the measurement: " + _sentence(differences)
-                self._keep(users, status="ok", reason=None, facts=facts, link=False)
-                self.kept.discard(self._digest(users), reason)
+                self._keep(users, status="ok", reason=None, facts=facts, discarded=reason)
                 raise engines.AskedNotGot(reason, server.log_tail(), differences)
-            self._keep(users, status="ok", reason=None, facts=facts)
-            if foreign < self.context.runtime.foreign_use.samples or self.context.runtime.foreign_use.action == "mark":
+            rule = self.context.runtime.foreign_use
+            if foreign < rule.samples or rule.action == "mark":
+                self._keep(users, status="ok", reason=None, facts=facts)
                 self._say(users, measured)
                 return
-            self.kept.discard(self._digest(users), f"others used the device in {foreign} samples")
+            others = f"others used the device in {foreign} samples"
+            self._keep(users, status="ok", reason=None, facts=facts, discarded=others)
             log.warning("%s, %d users: others used the device; measured again", self._name(), users)
         reason = f"others used the device in each of {ATTEMPTS} attempts"
         self._keep(users, status="failed", reason=reason, facts=self._facts(server, watcher, age_s, {}, None))
 
     def _keep(
-        self, users: int, *, status: str, reason: str | None, facts: Mapping[str, Any], link: bool = True
+        self, users: int, *, status: str, reason: str | None, facts: Mapping[str, Any], discarded: str | None = None
     ) -> None:
-        """Write the measurement into the store and make its file under measurements/ stand for it."""
+        """Write the measurement into the store and make its file under measurements/ stand for it; with a reason why
+        it is `discarded` it is in one step on record and nowhere else."""
         setting = self.setting
         measured: Measurement | None = facts.get("measured")
         digest = self._digest(users)
@@ -182,9 +196,13 @@ class _Measuring:
                 "started_at": measured.meta["started_at"] if measured else _now(),
             },
         )
-        store.write(record, self.kept.path(digest))
-        if link:
-            self.kept.link(digest, estimate.users_path(self.context.results, setting, self.session.round, users))
+        if discarded is None and self.kept.status(digest):
+            discarded = "another session has measured it at the same time"
+        if discarded:
+            self.kept.write_discarded(record, discarded)
+        else:
+            store.write(record, self.kept.path(digest))
+        self._linked(users)
 
     def _facts(
         self,
@@ -215,15 +233,20 @@ class _Measuring:
 
     def _calibrated(self, users: int) -> dict[str, Any]:
         """This machine's calibration of the load generator; refuses more users than it can load truthfully."""
-        found = calibrate.ensure(users, self.cache, self.load_cpus)
+        found = calibrate.ensure(users, self.cache, self.load_cpus, self.setting.processes)
         limit = found["max_users"]
         if users > limit and self.context.runtime.beyond_calibration == "refuse":
+            divided = {"cpus": len(self.load_cpus), "processes": self.setting.processes}
+            options = "".join(f" --{name} {count}" for name, count in divided.items() if count)
             raise engines.InfrastructureError(
                 f"settings.{self.setting.name}.users: this machine loads at most {limit} users truthfully, not {users};"
-                " use fewer, a faster machine, servebench calibrate when nothing else runs on it, or"
-                " runtime.beyond_calibration: mark"
+                f" use fewer, a faster machine, servebench calibrate --out out/ --users {users}{options} when nothing"
+                " else runs on it, or runtime.beyond_calibration: mark"
             )
         return found
+
+    def _output(self, users: int) -> Path:
+        return estimate.users_path(self.context.results, self.setting, self.session.round, users)
 
     def _digest(self, users: int) -> str:
         return plan.measurement_digest(self.context.slice, users, self.session.round)

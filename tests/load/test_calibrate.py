@@ -1,23 +1,32 @@
 """The clock, what is read from it, and what is made of it."""
 
 import json
+import os
 import re
+from types import SimpleNamespace
 
 import httpx
 import pytest
+from typer.testing import CliRunner
 
+from servebench import cli
 from servebench.infrastructure import InfrastructureError
 from servebench.load import PROTOCOL, calibrate
 from servebench.load.calibrate import Bounds, beyond, record
 from servebench.load.clock_server import Schedule, read_clock, running
+from servebench.session import _Measuring
 
 GOOD = {
     "variant": "steady",
     "users": 8,
+    "processes": 1,
     "failed": 0,
+    "ttft_error_p50_s": 0.001,
     "ttft_error_p99_s": 0.010,
+    "arrival_error_p50_s": 0.001,
     "arrival_error_p99_s": 0.010,
     "delivered_ratio": 0.99,
+    "cpu_s_per_100k_chunks": 1.0,
     "cpu_ratio": 0.7,
     "beyond": [],
 }
@@ -163,3 +172,30 @@ def test_a_calibration_is_added_to_what_is_known(before, now, most, tmp_path):
         kept = calibrate.keep(record(levels), tmp_path)
     assert kept["max_users"] == most
     assert calibrate.known(tmp_path) == kept
+
+
+def test_the_calibration_that_a_refusal_names_lifts_it(tmp_path, monkeypatch):
+    """With CPUs and processes of the load's own: a calibration of another division says nothing of it."""
+    good = False
+
+    def level(users, schedule, *, processes, cpus, **_):
+        assert (processes, len(cpus)) == (2, 1)
+        return {**GOOD, "users": users, "processes": processes, "beyond": [] if good else ["late"]}
+
+    monkeypatch.setattr(calibrate, "level", level)
+    monkeypatch.setenv("SERVEBENCH_CACHE", str(tmp_path))
+    calibrate.keep(record([{**GOOD, "users": 256, "beyond": []}]), tmp_path)
+    session = SimpleNamespace(
+        cache=tmp_path,
+        load_cpus=[sorted(os.sched_getaffinity(0))[0]],
+        setting=SimpleNamespace(name="np4", processes=2),
+        context=SimpleNamespace(runtime=SimpleNamespace(beyond_calibration="refuse")),
+    )
+    with pytest.raises(InfrastructureError, match=r"^settings\.np4\.users: .* at most 0 users truthfully") as refused:
+        _Measuring._calibrated(session, 64)
+    said = re.search(r"servebench (calibrate --out out/ .*) when", str(refused.value)).group(1)
+    assert said == "calibrate --out out/ --users 64 --cpus 1 --processes 2"
+    good = True
+    monkeypatch.chdir(tmp_path)
+    assert CliRunner().invoke(cli.app, said.split()).exit_code == 0
+    assert _Measuring._calibrated(session, 64)["max_users"] == 64

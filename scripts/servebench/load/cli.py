@@ -137,8 +137,12 @@ def calibrate(
     users: Annotated[str, Option(help="Numbers of users, separated by commas.")] = "1,16,64,128,256",
     window: Annotated[float, Option(help="Seconds of each measurement.")] = 5.0,
     processes: Annotated[int | None, Option(min=1, help="Worker processes; default: 1, from 32 users on 4.")] = None,
+    cpus: Annotated[
+        int | None, Option(min=1, help="CPUs for the load, as a setting's cpus: {load: N}; default: all.")
+    ] = None,
 ) -> None:
     """Load a clock instead of a server and say how wrong this client is here. Exits 1 beyond the bounds."""
+    from servebench.engines.cpus import allot
     from servebench.load.command import run_calibrate
 
     try:
@@ -150,7 +154,8 @@ def calibrate(
     if not LEAST <= window <= MOST:
         raise typer.BadParameter(f"--window: {window} is not from {LEAST:g} to {MOST:g} seconds")
     try:
-        status = run_calibrate(counts, out, window_s=window, processes=processes)
+        alone = allot({"load": cpus})["load"] if cpus else []
+        status = run_calibrate(counts, out, window_s=window, processes=processes, cpus=alone)
     except OSError as error:
         raise Fault(str(error)) from None
     raise typer.Exit(status)
