@@ -36,7 +36,7 @@ def accept(path: Path, wanted: Wanted) -> None:
         raise Mismatch(
             f"{path.name} has sha256 {sha256}, expected {wanted.sha256}; it is another file and was not used"
         )
-    stamps = _stamps(path)
+    stamps = {} if path.is_dir() else _stamps(path)
     stamps[_label(path)] = {"sha256": sha256, "seen": _seen(path)}
     _stamp_path(path).write_text(json.dumps(stamps, indent=1), encoding="utf-8")
 
@@ -56,10 +56,11 @@ def recorded(place: Path) -> Path | None:
 
 def size(path: Path) -> int:
     """Size in bytes of a file, or of all files of a snapshot."""
-    return sum(entry.stat().st_size for entry in _files(path))
+    return sum(entry.stat().st_size for entry in files(path))
 
 
-def _files(path: Path) -> list[Path]:
+def files(path: Path) -> list[Path]:
+    """A file itself; of a snapshot's directory all files that are not hidden, in order."""
     if not path.is_dir():
         return [path]
     return sorted(
@@ -74,13 +75,15 @@ def _sha256(path: Path) -> str:
     if not path.is_dir():
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
-    lines = [f"{_sha256(file)}  {file.relative_to(path).as_posix()}\n" for file in _files(path)]
+    lines = [
+        f"{_remembered_sha256(file) or _sha256(file)}  {file.relative_to(path).as_posix()}\n" for file in files(path)
+    ]
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def _seen(path: Path) -> list[list[Any]]:
     """Size and modification time of each file: unchanged since it was hashed, or hashed again."""
-    return [[f.name, f.stat().st_size, f.stat().st_mtime_ns] for f in _files(path)]
+    return [[f.name, f.stat().st_size, f.stat().st_mtime_ns] for f in files(path)]
 
 
 def _remembered_sha256(path: Path) -> str | None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
-from servebench.infrastructure import InfrastructureError
+from servebench.infrastructure import InfrastructureError, api_key
+from servebench.models.checking import Mismatch, Wanted, accept, files
 
 SOURCE = re.compile(r"hf://(?P<owner>[^/@]+)/(?P<repository>[^/@]+)(?:/(?P<file>[^@]+))?(?:@(?P<revision>[^@]+))?")
 # What a server loads; not the same weights again in another framework's format.
@@ -39,21 +44,68 @@ def parse(source: str) -> Source:
 
 
 def fetch(source: str, into: Path, progress: Callable[[str], None]) -> Path:
-    """Download the file or the snapshot into the directory `into`. A token is taken from HF_TOKEN and nowhere else."""
-    from huggingface_hub import hf_hub_download, snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+    """Download the file or the snapshot into the directory `into`: what the Hub lists of a commit, each file as listed.
+
+    Raises `InfrastructureError` when there is no such list, or a file is missing or not of the size and, where the list
+    has one, the SHA-256 in it. Whole files stay in `into` for the next attempt.
+    """
+    from huggingface_hub import HfApi
 
     wanted = parse(source)
-    token: str | bool = os.environ.get("HF_TOKEN") or False
-    progress(f"{source}: downloading")
+    api = HfApi(token=token(source))
+    with asking(source):
+        commit = api.model_info(wanted.repository, revision=wanted.revision).sha
+        tree = api.list_repo_tree(wanted.repository, recursive=True, revision=commit)
+        listed = {entry.path: _listed(entry) for entry in tree if hasattr(entry, "size")}
+    loaded = [name for name in listed if not any(fnmatch(name, pattern) for pattern in IGNORED)]
+    names = [wanted.file] if wanted.file else loaded
+    if not names or names[0] not in listed:
+        lacks = f"the file {wanted.file}" if wanted.file else "files that a server loads"
+        raise InfrastructureError(f"{source}: commit {commit} does not have {lacks}; name what it has")
+    progress(f"{source}: downloading {len(names)} of {len(listed)} files of commit {commit}")
+    with asking(source):
+        # Where the Hub cannot be reached it returns without a word what is there already.
+        api.snapshot_download(
+            wanted.repository, revision=commit, local_dir=into, allow_patterns=[glob.escape(name) for name in names]
+        )
+    for name in names:
+        _check(source, name, into / name, listed[name])
+    if wanted.file:
+        return (into / wanted.file).rename(into / Path(wanted.file).name)
+    for file in files(into):
+        if file.relative_to(into).as_posix() not in names:
+            file.unlink()  # of another commit, when an earlier attempt was cut
+    return into
+
+
+def _listed(entry: Any) -> Wanted:
+    return Wanted(entry.lfs.sha256 if entry.lfs else None, entry.size)
+
+
+def _check(source: str, name: str, file: Path, wanted: Wanted) -> None:
+    if not file.is_file():
+        expected = f"{wanted.size_bytes:,} bytes" + (f", sha256 {wanted.sha256}" if wanted.sha256 else "")
+        raise InfrastructureError(f"{source}: {name} ({expected}) is still missing; run the same again")
     try:
-        if wanted.file is None:
-            snapshot_download(
-                wanted.repository, revision=wanted.revision, local_dir=into, token=token, ignore_patterns=list(IGNORED)
-            )
-            return into
-        found = hf_hub_download(wanted.repository, wanted.file, revision=wanted.revision, local_dir=into, token=token)
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        remedy = "" if token else "; a gated model needs HF_TOKEN in the environment"
-        raise InfrastructureError(f"{source}: {error}{remedy}") from error
-    return Path(found).rename(into / Path(found).name)
+        accept(file, wanted)
+    except Mismatch as mismatch:
+        file.unlink()
+        raise InfrastructureError(f"{source}: {mismatch}; run the same again") from None
+
+
+def token(what: str) -> str | bool:
+    """The key in HF_TOKEN, False where it is not set: a key is taken from nowhere else."""
+    return api_key(what, "HF_TOKEN") if os.environ.get("HF_TOKEN") else False
+
+
+@contextmanager
+def asking(what: str) -> Iterator[None]:
+    """Make one sentence of whatever the Hub's client raises: those of its transports, HTTP and Xet, share no base."""
+    try:
+        yield
+    except Exception as error:
+        told = " ".join(str(error).split()) or type(error).__name__
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        lacks = status in (401, 403) and not os.environ.get("HF_TOKEN")
+        remedy = "; a gated model needs HF_TOKEN in the environment" if lacks else ""
+        raise InfrastructureError(f"{what}: {told}{remedy}") from error

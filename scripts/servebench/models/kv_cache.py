@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -169,9 +168,7 @@ def _per_layer(value: Any, count: int) -> list[int]:
 
 def of(model: str) -> Cache:
     """The cache of a GGUF file, a config.json (or the directory that holds one) or an `hf://owner/repository[@revision]`."""
-    if model.startswith("hf://"):
-        return from_config(json.loads(_config_of_repository(model).read_text(encoding="utf-8")))
-    path = Path(model).expanduser()
+    path = _config_of_repository(model) if model.startswith("hf://") else Path(model).expanduser()
     if path.is_dir():
         path /= "config.json"
     if not path.is_file():
@@ -191,17 +188,10 @@ def of(model: str) -> Cache:
 
 def _config_of_repository(model: str) -> Path:
     from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     source = hf.parse(model)
-    try:
-        return Path(
-            hf_hub_download(
-                source.repository, "config.json", revision=source.revision, token=os.environ.get("HF_TOKEN") or False
-            )
-        )
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        raise InfrastructureError(f"{model}: {error}") from error
+    with hf.asking(model):
+        return Path(hf_hub_download(source.repository, "config.json", revision=source.revision, token=hf.token(model)))
 
 
 def report(
