@@ -31,6 +31,7 @@ localrules:
     engine_environment,
     tables,
     charts,
+    pictures,
     report,
 
 

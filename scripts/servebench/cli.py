@@ -301,11 +301,20 @@ def make_charts(
     results: Results,
     log: LogFile = None,
 ) -> None:
-    """Draw every chart as HTML, SVG and PNG. Called by the workflow."""
+    """Draw every chart as HTML and SVG. Called by the workflow."""
     from servebench import charts
 
     _start(log)
     charts.draw(json.loads(style), results)
+
+
+@app.command("pictures", hidden=True)
+def make_pictures(results: Results, log: LogFile = None) -> None:
+    """Every chart as PNG, from its SVG. Called by the workflow."""
+    from servebench import charts
+
+    _start(log)
+    charts.pictures(results)
 
 
 @app.command("report", hidden=True)

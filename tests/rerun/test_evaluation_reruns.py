@@ -93,4 +93,4 @@ def test_only_what_a_change_asks_for(after, change, planned, records):
     if not records:
         shutil.rmtree(after.folder / ".snakemake")
     change(after.config["evaluations"])
-    assert after.planned() == {"plan": 1, "tables": 1, "charts": 1, "report": 1, **planned}
+    assert after.planned() == {"plan": 1, "tables": 1, "charts": 1, "pictures": 1, "report": 1, **planned}

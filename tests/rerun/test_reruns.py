@@ -10,7 +10,7 @@ import pytest
 from servebench import store, tables
 from workspace import ROOT, Workspace
 
-TABLES = {"plan": 1, "tables": 1, "charts": 1, "report": 1}
+TABLES = {"plan": 1, "tables": 1, "charts": 1, "pictures": 1, "report": 1}
 TABLE = "results/reruns/tables/measurements.parquet"
 
 
@@ -76,7 +76,7 @@ def test_a_new_setting(after):
 
 def test_chart_style(after):
     after.config["charts"] = {"width": 900}
-    assert after.planned() == {"charts": 1, "report": 1}
+    assert after.planned() == {"charts": 1, "pictures": 1, "report": 1}
 
 
 def test_touched_files_plan_nothing(after):
@@ -149,7 +149,7 @@ def test_force_links_and_does_not_measure(after):
 def test_discarded_is_measured_again(after):
     before = after.measured()
     after.servebench("discard", "main", "one", "--round", "2", "--users", "2", "--why", "a test")
-    assert after.planned() == {"session_main_one": 1, "charts": 1, "tables": 1, "report": 1}
+    assert after.planned() == {"session_main_one": 1, "charts": 1, "pictures": 1, "tables": 1, "report": 1}
     after.snakemake("only_main_one")
     later = after.measured()
     assert len(later) == 8
@@ -180,7 +180,7 @@ def test_editing_measuring_code_measures_nothing(edited):
 def test_editing_a_chart_draws_charts(edited):
     style = edited.source / "scripts/servebench/charts/style.py"
     style.write_text(style.read_text() + "\n# edited\n")
-    assert set(edited.planned()) == {"charts", "report"}
+    assert set(edited.planned()) == {"charts", "pictures", "report"}
 
 
 def test_editing_what_tables_are_made_with_makes_them_again(edited):
@@ -188,7 +188,7 @@ def test_editing_what_tables_are_made_with_makes_them_again(edited):
         path = edited.source / "scripts/servebench" / name
         text = path.read_text()
         path.write_text(text + "\n# edited\n")
-        assert set(edited.planned()) == {"tables", "charts", "report"}
+        assert set(edited.planned()) == {"tables", "charts", "pictures", "report"}
         path.write_text(text)
         assert edited.planned() == {}
 

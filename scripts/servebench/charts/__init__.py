@@ -74,9 +74,9 @@ def table(name: str) -> str:
 
 
 def draw(style: Mapping[str, Any], results: Path) -> list[Path]:
-    """Draw every chart of an experiment as `<results>/charts/<name>` .html, .svg and .png; returns the paths.
+    """Draw every chart of an experiment as `<results>/charts/<name>` .html and .svg; returns the paths.
 
-    `style` is the configuration's `charts` section. Raises FontMissing when Japanese is asked for and there is no font.
+    `style` is the configuration's `charts` section.
     """
     from servebench import plan as planning
     from servebench.charts.files import save
@@ -90,3 +90,11 @@ def draw(style: Mapping[str, Any], results: Path) -> list[Path]:
         for name in NAMES
         for path in save(whole(name, tables, look, list(plan.runs)), results / "charts" / name, look.language)
     ]
+
+
+def pictures(results: Path) -> list[Path]:
+    """Every chart that is drawn as `<results>/charts/<name>` .png; raises FontMissing when one is in Japanese and there
+    is no font for it."""
+    from servebench.charts.files import picture
+
+    return [picture(results / "charts" / f"{name}.svg") for name in NAMES]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import html
 import json
+import re
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,9 @@ from typing import Any
 import altair as alt
 import vl_convert
 
-from servebench.charts.style import font_directory
+from servebench.charts.style import FontMissing, font_directory
 
+_JAPANESE = re.compile("[\u3000-\u9fff\uf900-\ufaff\uff00-\uffef]")
 VEGALITE = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
 PNG_SCALE = 2
 
@@ -25,32 +28,42 @@ def javascript() -> str:
 
 
 @cache
+def _register(folder: Path) -> None:
+    vl_convert.register_font_directory(str(folder))
+
+
 def _fonts() -> None:
-    vl_convert.register_font_directory(str(font_directory()))
+    """Without ours, letters come from whatever this machine has."""
+    with suppress(FontMissing):
+        _register(font_directory())
 
 
 def save(chart: alt.TopLevelMixin, stem: Path, language: str = "en") -> list[Path]:
-    """Save as `<stem>.html`, `.svg`, `.png`; raises FontMissing when there is no font for Japanese."""
+    """Save as `<stem>.html` and `.svg`, whose letters come from where they are looked at."""
     specification = chart.to_dict()
-    if language == "ja" or _has_japanese(json.dumps(specification, ensure_ascii=False)):
-        font_directory()
     _fonts()
     stem.parent.mkdir(parents=True, exist_ok=True)
-    contents: dict[str, bytes] = {
-        ".html": page(specification, language).encode(),
-        ".svg": vl_convert.vegalite_to_svg(specification, vl_version=VEGALITE).encode(),
-        ".png": vl_convert.vegalite_to_png(specification, vl_version=VEGALITE, scale=PNG_SCALE),
+    contents = {
+        ".html": page(specification, language),
+        ".svg": vl_convert.vegalite_to_svg(specification, vl_version=VEGALITE),
     }
     paths = []
     for ending, content in contents.items():
         path = stem.with_name(stem.name + ending)
-        path.write_bytes(content)
+        path.write_text(content, encoding="utf-8")
         paths.append(path)
     return paths
 
 
-def _has_japanese(text: str) -> bool:
-    return any("\u3040" <= c <= "\u9fff" for c in text)
+def picture(drawing: Path) -> Path:
+    """An .svg as .png beside it; raises FontMissing when there is no font for its Japanese."""
+    content = drawing.read_text(encoding="utf-8")
+    if _JAPANESE.search(content):
+        font_directory()
+    _fonts()
+    path = drawing.with_suffix(".png")
+    path.write_bytes(vl_convert.svg_to_png(content, scale=PNG_SCALE))
+    return path
 
 
 def page(specification: dict[str, Any], language: str) -> str:
