@@ -110,18 +110,30 @@ class Setting(Struct, frozen=True, kw_only=True):
 
     @property
     def gpus(self) -> int:
-        """How many GPUs of one node it needs: what its arguments say of parallelism by tensor and by pipeline, or 1;
-        none for a server that is somewhere else."""
+        """How many GPUs of one node it needs: its arguments' tensor, pipeline, data and context parallelism, or 1; none
+        for a server that is somewhere else.
+
+        An engine that runs on the CPU has 1 too: it stands for the device that a session has for itself, and for its
+        turn among the sessions.
+        """
         if self.engine.kind == "url":
             return 0
         given = "\n".join(self.args)
-        return math.prod(int(found[-1]) for option in _PARALLEL if (found := option.findall(given)))
+        sizes = {name: int(found[-1]) for name, option in _PARALLEL.items() if (found := option.findall(given))}
+        if "--enable-dp-attention" in self.args:  # SGLang then splits the tensor-parallel GPUs among the replicas
+            sizes.pop("data", None)
+        return math.prod(sizes.values())
 
 
-_PARALLEL = (
-    re.compile(r"^(?:-tp|--tp|--tp-size|--tensor-parallel-size)[=\n](\d+)$", re.M),
-    re.compile(r"^(?:-pp|--pp|--pp-size|--pipeline-parallel-size)[=\n](\d+)$", re.M),
-)
+_PARALLEL = {
+    name: re.compile(rf"^(?:{options})[=\n](\d+)$", re.M)
+    for name, options in {
+        "tensor": "-tp|--tp|--tp-size|--tensor-parallel-size",
+        "pipeline": "-pp|--pp|--pp-size|--pipeline-parallel-size",
+        "data": "-dp|--dp|--dp-size|--data-parallel-size",
+        "context": "-pcp|--prefill-context-parallel-size",
+    }.items()
+}
 
 
 class TaskSet(Struct, frozen=True, kw_only=True):

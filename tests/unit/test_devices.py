@@ -126,6 +126,13 @@ def test_a_killed_holder_holds_nothing_and_leaves_word_of_what_to_end():
         (("--tensor-parallel-size=2", "--pipeline-parallel-size", "3"), 6),
         (("-tp", "2", "-tp", "8"), 8),  # the last one counts
         (("--tp-size", "2"), 2),
+        (("--data-parallel-size", "2"), 2),
+        (("-tp", "2", "-dp", "2"), 4),
+        (("--tp", "2", "--pp-size", "3", "--dp-size=4"), 24),
+        (("-tp", "2", "--prefill-context-parallel-size", "2"), 4),
+        (("--data-parallel-size-local", "2"), 1),
+        # The replicas share the tensor-parallel GPUs.
+        (("--tp", "8", "--dp", "4", "--enable-dp-attention"), 8),
         (("--threads", "4", "-c", "2"), 1),
     ],
 )
