@@ -51,6 +51,15 @@ def test_ranges_that_overlap_are_not_told_apart() -> None:
     assert "next" not in keys(said)[:2]
 
 
+def test_a_run_is_headed_by_its_name_and_its_title() -> None:
+    content_of, plan = made({"setting": "llama-np4", "users": 4})
+    titled = msgspec.structs.replace(plan, runs={"main": {"title": {"en": "500 completions", "ja": "500 件の依頼"}}})
+    head = '<h3 id="values-main"><span lang="en">Run “main”</span><span lang="ja">「main」の測定</span>'
+    assert f"{head}</h3>" in report.page(content_of, plan)
+    title = '<span lang="en">500 completions</span><span lang="ja">500 件の依頼</span>'
+    assert f"{head}: {title}</h3>" in report.page(content_of, titled)
+
+
 def test_the_answer_stands_on_the_console_as_on_the_page() -> None:
     found = made({"setting": "llama-np4", "users": 4})
     en, ja = (next(report.answers(*found, language)) for language in ("en", "ja"))
@@ -594,15 +603,18 @@ def test_marks_are_told_in_both_languages_where_they_are_shown_and_where_they_ar
     assert report.mark("never heard of: <x>") == "never heard of: &lt;x&gt;"
 
 
+CHANGED = " --config rounds=3 'title=a b'"
+
+
 @pytest.mark.parametrize(
     ("files", "overrides", "named", "changed"),
     [
         (("config/config.yaml",), (), "", ""),
         (("config/h200.yaml", "config/rehearsal.yaml"), (), " --configfile config/h200.yaml config/rehearsal.yaml", ""),
         (("/path/to/my own.yaml",), (), " --configfile '/path/to/my own.yaml'", ""),
-        (("config/config.yaml",), ("rounds=3", "title=a"), " --configfile config/config.yaml", " --config rounds=3 title=a"),
+        (("config/config.yaml",), ("rounds=3", "title=a b"), " --configfile config/config.yaml", CHANGED),
     ],
-)  # fmt: skip
+)
 def test_the_commands_name_the_files_the_plan_was_read_from_and_what_was_changed_beside(
     files: tuple[str, ...], overrides: tuple[str, ...], named: str, changed: str
 ) -> None:
