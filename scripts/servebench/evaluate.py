@@ -66,12 +66,18 @@ class _Evaluation:
         self.tasks = msgspec.convert(content["tasks"], dict[str, plan.TaskSet])
         self.under_load: dict[str, Any] | None = content["under_load"]
         self.questions = {name: asked_questions(context.results, name, task) for name, task in self.tasks.items()}
+        self.files: dict[tuple[str, str], AnswerFile] = {}
+        self._open()
+        self.session_id = uuid.uuid4().hex[:12]
+        self.progress: _Progress | None = None
+
+    def _open(self) -> None:
+        """Read what is answered."""
+        self.close()
         self.files = {(name, ""): self._file(name, None) for name in self.tasks}
         if self.under_load:
             name = self.under_load["task"]
             self.files |= {(name, condition): self._file(name, condition) for condition in (ALONE, LOADED)}
-        self.session_id = uuid.uuid4().hex[:12]
-        self.progress: _Progress | None = None
 
     def _file(self, task: str, condition: str | None) -> AnswerFile:
         digest = plan.answers_digest(self.context.slice, task, condition)
@@ -128,6 +134,7 @@ class _Evaluation:
         log.info("evaluations %s: starting %s", setting.name, setting.engine.kind)
         try:
             with context.launched(self.session, model_path) as server:
+                self._open()  # another job may have asked the same while this one waited for the device
                 self._keep_session(_facts(server, setting, model) | {"prompt_tokens": self._prompt_tokens(server)})
                 work = [self._work(asked, c) for c in self.conditions for asked in self.missing(c)]
                 self.progress = _Progress(setting.name, len(work), sum(work), published)

@@ -149,6 +149,18 @@ class Store:
         path = self.path(digest)
         place = place or read_metadata(path)["identity"]
         output = self.output(place)
+        kept = self._noted(digest, why, place)
+        if path.exists():
+            output.unlink(missing_ok=True)
+        (path if path.exists() else output).rename(kept)
+        return kept
+
+    def write_discarded(self, record: Record, why: str) -> None:
+        """Keep a measurement that was never to count, with its reason; it has not been in the store as a good one."""
+        write(record, self._noted(record.identity["digest"], why, record.identity))
+
+    def _noted(self, digest: str, why: str, place: Mapping[str, Any]) -> Path:
+        """Write why something is discarded; where it is to go. The note means nothing before it is there."""
         folder = self.root / "discarded"
         folder.mkdir(parents=True, exist_ok=True)
         number = next(n for n in itertools.count(1) if not list(folder.glob(f"{digest}-{n}.*")))
@@ -158,8 +170,6 @@ class Store:
         with _beside(kept) as temporary:
             temporary.write_text(json.dumps(note, ensure_ascii=False), encoding="utf-8")
             temporary.rename(kept.with_suffix(".json"))
-        (path if path.exists() else output).rename(kept)
-        output.unlink(missing_ok=True)
         return kept
 
     def output(self, place: Mapping[str, Any]) -> Path:
@@ -169,7 +179,9 @@ class Store:
 
     def discarded(self) -> Iterator[Discarded]:
         """All discarded measurements, oldest first."""
-        notes = [(_note(path), path) for path in (self.root / "discarded").glob("*.json")]
+        paths = (self.root / "discarded").glob("*.json")
+        # Killed between the note and the move, what was to be discarded is still there.
+        notes = [(_note(path), path) for path in paths if path.with_suffix(".parquet").exists()]
         for note, path in sorted(notes, key=lambda pair: (pair[0]["discarded_at"], pair[1])):
             yield _discarded(note, path.with_suffix(".parquet"))
 

@@ -210,6 +210,21 @@ def test_what_is_answered_is_never_asked_again(tmp_path, double):
     assert len(after.facts["sessions"]) == 1, "nothing to ask, nothing launched"
 
 
+def test_what_another_job_has_asked_while_the_device_was_waited_for_is_not_asked_again(tmp_path, double, monkeypatch):
+    experiment = Experiment(tmp_path, double.url, SMALL)
+    launched = job.Context.launched
+
+    def waited(self, *arguments):
+        monkeypatch.setattr(job.Context, "launched", launched)
+        experiment.run("A")
+        return launched(self, *arguments)
+
+    monkeypatch.setattr(job.Context, "launched", waited)
+    found = experiment.run("A")
+    assert double.asked.total() == 2 * 22
+    assert (found.facts["answered"], found.facts["reason"]) == (44, None)
+
+
 def test_a_higher_limit_asks_only_the_new_questions(tmp_path, double):
     experiment = Experiment(tmp_path, double.url, {**SMALL})
     experiment.run("A")

@@ -93,6 +93,40 @@ def test_a_measurement_outlives_its_link_and_a_discard_is_on_record(tmp_path):
     assert [d.why for d in kept.discarded()] == ["somebody else used the machine", "again"]
 
 
+def test_a_discard_that_was_killed_half_way_has_not_happened(tmp_path, monkeypatch):
+    kept = store.Store(tmp_path)
+    store.write(record({1: 2}), kept.path("d1"))
+    output = tmp_path / "measurements/main/np4/round1/users004.parquet"
+    kept.link("d1", output)
+    rename = Path.rename
+
+    def killed(self, target):
+        if self == kept.path("d1"):
+            raise KeyboardInterrupt  # what is done until then stays, as when it is killed
+        return rename(self, target)
+
+    with monkeypatch.context() as stopped:
+        stopped.setattr(Path, "rename", killed)
+        with pytest.raises(KeyboardInterrupt):
+            kept.discard("d1", "a backup ran")
+    assert list(kept.discarded()) == []
+    assert kept.status("d1") == "ok"
+    kept.discard("d1", "a backup ran")
+    assert [thrown.why for thrown in kept.discarded()] == ["a backup ran"]
+    assert (kept.status("d1"), output.exists()) == (None, False)
+
+
+def test_a_discard_leaves_no_link_behind_wherever_it_is_killed(tmp_path, monkeypatch):
+    kept = store.Store(tmp_path)
+    store.write(record({1: 2}), kept.path("d1"))
+    output = tmp_path / "measurements/main/np4/round1/users004.parquet"
+    kept.link("d1", output)
+    rename, linked = Path.rename, []
+    monkeypatch.setattr(Path, "rename", lambda self, target: linked.append(output.exists()) or rename(self, target))
+    kept.discard("d1", "a backup ran")
+    assert linked == [True, False]  # at the note, and when it goes
+
+
 def test_a_discarded_file_is_told_of_even_when_damaged_and_by_a_note_that_does_not_say_where_it_was(tmp_path):
     kept = store.Store(tmp_path)
     place = {"run": "main", "setting": "np4", "round": 1, "users": 4}
