@@ -20,10 +20,18 @@ BASE = Path(workflow.basedir)
 # The interpreter that runs this workflow also runs its jobs, whether or not its environment is activated.
 shell.prefix(f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH; ")
 
+if workflow.config_settings.config and not workflow.overwrite_configfiles:
+    raise WorkflowError(
+        "--config: takes the place of the quick start where it stands alone;"
+        " name the file it changes, too: --configfile config/config.yaml"
+    )
+
 try:
     # Files named on the command line replace the default one (profiles/default); Snakemake still lists it.
     PLAN = configuration.load(
-        config, workflow.overwrite_configfiles or workflow.configfiles
+        config,
+        workflow.overwrite_configfiles or workflow.configfiles,
+        workflow.config_settings.config,
     )
 except configuration.ConfigError as error:
     raise WorkflowError(f"the configuration cannot be run:\n{error}")

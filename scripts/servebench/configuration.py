@@ -65,9 +65,11 @@ class ConfigError(Fault):
     """A configuration that cannot be run. Its text has one line per fault: file: key: value: remedy."""
 
 
-def load(config: Mapping[str, Any], files: Sequence[str | Path]) -> Plan:
-    """Check `config` (as merged from `files`, in order) and build the plan; raises `ConfigError`."""
-    origin = Origin(files)
+def load(config: Mapping[str, Any], files: Sequence[str | Path], overrides: Mapping[str, Any] | None = None) -> Plan:
+    """Check `config` (as merged from `files`, in order, and `overrides` of the command line) and build the plan; raises
+    `ConfigError`."""
+    overrides = overrides or {}
+    origin = Origin(files, overrides)
     config = _present(config)
     faults = list(schema_faults(config, origin))
     if faults:
@@ -109,6 +111,7 @@ def load(config: Mapping[str, Any], files: Sequence[str | Path]) -> Plan:
         experiment=config["experiment"],
         title=config.get("title", config["experiment"]),
         files=tuple(_in_checkout(file) or f"/path/to/{Path(file).name}" for file in files),
+        overrides=tuple(f"{key}={_as_argument(value)}" for key, value in overrides.items()),
         rounds=config.get("rounds", 2),
         line=msgspec.convert(config.get("line", {}), Line),
         reference=config.get("reference"),
@@ -123,6 +126,11 @@ def load(config: Mapping[str, Any], files: Sequence[str | Path]) -> Plan:
         charts=dict(config.get("charts", {})),
         runtime=msgspec.convert(config.get("runtime", {}), Runtime),
     )
+
+
+def _as_argument(value: Any) -> str:
+    """A value as snakemake --config reads it."""
+    return "" if value is None else json.dumps(value) if isinstance(value, Mapping | list) else str(value)
 
 
 def _in_checkout(file: str | Path) -> str | None:
@@ -268,21 +276,23 @@ def trace_digest(trace: str | None) -> str | None:
 
 
 class Origin:
-    """Which of the merged configuration files a key came from, so that an error can name the right one."""
+    """Where a key of the merged configuration came from, so that an error can name it: the command line or a file."""
 
-    def __init__(self, files: Sequence[str | Path]) -> None:
+    def __init__(self, files: Sequence[str | Path], overrides: Mapping[str, Any]) -> None:
         self.files = [str(file) for file in files] or ["config"]
+        self.overrides = overrides
 
     def of(self, path: Sequence[str | int]) -> str:
-        """The last file that sets `path`, or the last file when none does (a missing key)."""
+        """--config when that sets `path`, else the last file that does, or the last file when none does (a missing
+        key)."""
+        if path and _holds(self.overrides, path):
+            return "--config"
         for file in reversed(self.files):
             try:
-                value: Any = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
-                for part in path:
-                    value = value[part]
-            except (OSError, KeyError, IndexError, TypeError, yaml.YAMLError):
+                if _holds(yaml.safe_load(Path(file).read_text(encoding="utf-8")), path):
+                    return file
+            except (OSError, yaml.YAMLError):
                 continue
-            return file
         return self.files[-1]
 
     def fault(self, path: Sequence[str | int], text: str) -> str:
@@ -291,6 +301,15 @@ class Origin:
         file = self.of(path)
         name = _in_checkout(file) or file
         return f"{name}: {where}: {text}" if where else f"{name}: {text}"
+
+
+def _holds(value: Any, path: Sequence[str | int]) -> bool:
+    try:
+        for part in path:
+            value = value[part]
+    except (KeyError, IndexError, TypeError):
+        return False
+    return True
 
 
 def schema_faults(config: Mapping[str, Any], origin: Origin) -> Iterator[str]:

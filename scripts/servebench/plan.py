@@ -211,6 +211,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     experiment: str
     title: str | dict[str, str]
     files: tuple[str, ...] = ()  # it was read from, later over earlier; of one outside of the checkout the name alone
+    overrides: tuple[str, ...] = ()  # KEY=VALUE, as given to snakemake --config, over the files
     rounds: int
     line: Line
     reference: str | None = None  # config/references/<reference>…csv: what was published
@@ -261,6 +262,7 @@ def reported(plan: Plan) -> dict[str, Any]:
     """What tables and page need of the plan: no runtime, no chart style, and no addresses of pinned models."""
     content: dict[str, Any] = msgspec.to_builtins(plan)
     del content["runtime"], content["charts"]
+    content["overrides"] = [given for given in content["overrides"] if not given.startswith(("runtime=", "charts="))]
     settings = [*content["settings"].values(), *((content["evaluations"] or {}).get("targets") or {}).values()]
     for model in [*content["models"].values(), *(setting["model"] for setting in settings)]:
         if model["sha256"]:

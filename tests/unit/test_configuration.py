@@ -7,6 +7,7 @@ import re
 
 import pytest
 import yaml
+from snakemake.cli import parse_config
 
 from servebench import configuration, job, plan
 from servebench.tasks import TASKS
@@ -68,7 +69,7 @@ def test_the_quick_start_in_order(config):
         (lambda c: c["workload"].update(mode="count"), "workload: lacks requests, which mode count needs"),
         (lambda c: c["workload"].update(prompts="nowhere"), "workload.prompts: 'nowhere' is neither a built-in set"),
         (lambda c: c["workload"].update(prompts="README.md"), "README.md: is not JSON in UTF-8"),
-        (lambda c: c["workload"].update(prompts="config/tasks/proofreading/sentences.jsonl"), "sentences.jsonl:1: has ne"),
+        (lambda c: c["workload"].update(prompts="config/tasks/proofreading/sentences.jsonl"), "jsonl:1: has ne"),
         (lambda c: c["workload"].update(think="a while"), "workload.think: 'a while' is none of seconds, exp:MEAN"),
         (lambda c: c["workload"].update(trace="nowhere.jsonl"), "nowhere.jsonl: cannot be read: No such file or direc"),
         (lambda c: c["workload"].update(trace="pyproject.toml"), "pyproject.toml:1: is not JSON"),
@@ -155,6 +156,16 @@ def test_another_content_of_a_trace_is_another_measurement(config, tmp_path):
     before, after, again = written(one), written(other), written(one)
     assert not set(before.values()) & set(after.values())
     assert again == before
+
+
+def test_what_the_command_line_changes_is_kept_and_named_in_a_fault(config):
+    given = {"rounds": 3, "title": "a b", "runtime": {"cache": "/c"}, "reference": None}
+    loaded = configuration.load(config | given, [QUICKSTART], given)
+    assert loaded.overrides == ("rounds=3", "title=a b", 'runtime={"cache": "/c"}', "reference=")
+    assert parse_config(loaded.overrides) == given
+    assert plan.from_json(plan.canonical(plan.reported(loaded))).overrides == ("rounds=3", "title=a b", "reference=")
+    with pytest.raises(configuration.ConfigError, match=r"^--config: rounds: 0 is smaller than 1"):
+        configuration.load(config | {"rounds": 0}, [QUICKSTART], {"rounds": 0})
 
 
 def test_the_files_of_a_workload_are_the_project_s_wherever_it_is_run(monkeypatch, tmp_path):
