@@ -16,6 +16,21 @@ from servebench.tasks.task import Reply, Source
 CONFIG = Path(__file__).parents[2] / "config" / "tasks"
 
 
+# (task, its file in SERVEBENCH_DATA): tag or commit, SHA-256 and number of questions of what was published.
+PUBLISHED = {
+    ("jcommonsenseqa", "jcommonsenseqa/valid-v1.3.json"): (
+        "v1.3.0",
+        "0d8d76f3bfa0d174866939882faccdd01fbc2bcd5a76c43748ba0c40a7b3b8d4",
+        1119,
+    ),
+    ("mgsm", "mgsm/mgsm_ja.tsv"): (
+        "4b1e7a43efb517abadd16041e8b47f3be975c76e",
+        "59a2b50debe77981fd784cb3b2bef1505e3abf2a37116dc9d7a366ab029b4637",
+        250,
+    ),
+}
+
+
 def published(name):
     root = os.environ.get("SERVEBENCH_DATA")
     if not root or not (path := Path(root) / name).exists():
@@ -33,9 +48,17 @@ def problems():
     return mgsm.load(published("mgsm/mgsm_ja.tsv"))
 
 
-@pytest.mark.parametrize(
-    ("task", "name"), [("jcommonsenseqa", "jcommonsenseqa/valid-v1.3.json"), ("mgsm", "mgsm/mgsm_ja.tsv")]
-)
+@pytest.mark.parametrize(("task", "name"), PUBLISHED)
+def test_what_is_fetched_is_pinned(task, name):
+    source = TASKS[task].source
+    version, sha256, count = PUBLISHED[task, name]
+    assert (source.sha256, source.questions) == (sha256, count)
+    assert source.url.startswith("https://")
+    assert f"/{version}/" in source.url, "not a branch, whose files change"
+    assert source.url.endswith(name.partition("/")[2])
+
+
+@pytest.mark.parametrize(("task", "name"), PUBLISHED)
 def test_the_published_files_are_the_pinned_bytes(task, name):
     assert hashlib.sha256(published(name).read_bytes()).hexdigest() == TASKS[task].source.sha256
 

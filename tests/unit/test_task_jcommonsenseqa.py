@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from servebench.tasks import jcommonsenseqa
 from servebench.tasks.jcommonsenseqa import CHOICES, extract, load, prompt
 from servebench.tasks.task import DataError, Question
 
@@ -179,8 +178,3 @@ def test_load_says_where_a_file_is_wrong(tmp_path, lines, complaint):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(DataError, match=r"absent\.json: file: does not exist"):
         load(tmp_path / "absent.json")
-
-
-def test_the_published_bytes_are_pinned():
-    assert jcommonsenseqa.TASK.source is not None
-    assert len(jcommonsenseqa.TASK.source.sha256) == 64

@@ -1,9 +1,11 @@
 """Watching: what the driver and the kernel say, and what is unknown."""
 
+import json
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import psutil
@@ -13,7 +15,7 @@ import nvml_double
 from nvml_double import GIB, NO_PERMISSION, NOT_AVAILABLE, NOT_SUPPORTED, Nvml
 from servebench import watch
 from servebench.infrastructure import InfrastructureError
-from servebench.watch import gpu, host
+from servebench.watch import gpu, host, sampler
 
 OURS, OTHER = 4_000_001, 4_000_002
 
@@ -166,17 +168,74 @@ def test_a_planted_foreign_process_is_seen_and_our_own_is_not() -> None:
     assert (nobody["utilisation"], nobody["foreign_utilisation"]) == (None, None)
 
 
-def test_the_watcher_samples_at_its_interval_and_keeps_the_largest_memory() -> None:
+class Clock:
+    """In place of `time` and of the machine: it goes on by itself only where somebody sleeps or takes a sample."""
+
+    def __init__(self, *sample_s: float) -> None:
+        self.now_s = 100.0
+        self.began_s: list[float] = []
+        self.left_s = list(sample_s)
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def monotonic_ns(self) -> int:
+        return round(self.now_s * 1e9)
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    def sample(self) -> dict[str, Any]:
+        if not self.left_s:
+            raise InterruptedError
+        self.began_s.append(self.now_s)
+        self.now_s += self.left_s.pop(0)
+        return {}
+
+
+def began(monkeypatch: pytest.MonkeyPatch, *sample_s: float) -> list[float]:
+    """When the watching process as a session starts it takes its samples, s, if taking them lasts so long."""
+    started: list[str] = []
+    monkeypatch.setattr(subprocess, "Popen", lambda argv, **_: started.extend(argv))
+    watch.Watcher(1)._file.close()
+    clock = Clock(*sample_s)
+    monkeypatch.setattr(sampler, "time", clock)
+    monkeypatch.setattr(sampler, "follow_parent", lambda pid: None)
+    monkeypatch.setattr(host, "Sampler", lambda *_: clock)
+    monkeypatch.setattr(sys, "argv", ["sampler", started[-1]])
+    with pytest.raises(InterruptedError):
+        sampler.main()
+    return [round(at_s - 100, 6) for at_s in clock.began_s]
+
+
+def test_two_samples_a_second_are_taken_however_long_each_takes_up_to_half_a_second(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert began(monkeypatch, 0.0, 0.4, 0.1, 0.5, 0.0) == [0.5, 1.0, 1.5, 2.0, 2.5]
+    assert began(monkeypatch, 0.1, 1.2, 0.1, 0.1) == [0.5, 1.0, 2.2, 2.7], "late ones are not made up for"
+    stamps = [json.loads(line)["time_ns"] for line in capsys.readouterr().out.splitlines()]
+    assert stamps[-4:] == [100_600_000_000, 102_200_000_000, 102_300_000_000, 102_800_000_000]
+
+
+def wait_for(found: Callable[[], Any]) -> None:
+    """Until it finds something."""
+    began = time.monotonic()
+    while not found():
+        assert time.monotonic() - began < 20
+        time.sleep(0.01)
+
+
+def test_the_watcher_samples_no_oftener_than_told_and_keeps_the_largest_memory() -> None:
     began = time.monotonic_ns()
     server = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     with watch.Watcher(server.pid, interval_s=0.1) as watcher:
-        time.sleep(3)
+        wait_for(lambda: watcher.memory_gib)
         server.kill()
         server.wait()
-        time.sleep(0.5)
+        wait_for(lambda: (watcher.latest() or {})["memory_bytes"] is None)
         table = watcher.table(began, time.monotonic_ns())
         assert table.schema == watch.TELEMETRY_SCHEMA
-        assert 5 <= table.num_rows <= 35
+        assert table.num_rows * 0.1 <= (table["time_ns"][-1].as_py() - began) / 1e9
         assert watcher.kind == "host"
         sizes = table["memory_bytes"].to_pylist()
         assert sizes[-1] is None  # gone is unknown, not 0
