@@ -429,6 +429,16 @@ def test_requests_that_fit_vllms_cache_are_the_published_156() -> None:
     assert round(row["kv_cache_gib"], 2) == 18.64  # what the server says it has, and not context times 256 slots
 
 
+def test_a_launch_and_its_measurements_say_which_build_it_was() -> None:
+    plan = synthetic.plan_of(CELLS[:1])
+    records = list(synthetic.records_of(CELLS[:1], plan))
+    for record in records:
+        record.provenance["engine"]["pin"] = "sha256:4f27"
+    for made in (tables.sessions(records), tables.measurements(records, Line())):
+        assert set(made["engine_pin"].to_pylist()) == {"sha256:4f27"}
+        assert set(made["engine_version"].to_pylist()) == {"0.40.16"}
+
+
 def test_published_facts_stand_beside_what_a_server_said() -> None:
     cell = next(c for c in MAIN if c["setting"] == "llama-np16")
     plan = synthetic.plan_of([cell])

@@ -156,6 +156,7 @@ def _session_row(session_id: str, group: Sequence[Record]) -> Row:
             **{name: (last.get("facts") or {}).get(name) for name in _ROUND_TRIP},
             "memory_gib": max(sizes, default=None),
             "memory_kind": last.get("memory_kind"),
+            "engine_pin": _part(provenance, "engine").get("pin"),
             "env": _json(last.get("env")),
             **_computing(last.get("facts") or {}),
             "facts": _json(last.get("facts")),

@@ -142,6 +142,7 @@ memory_gib real largest memory of the server's processes
 memory_kind text
 engine_version text
 engine_build text
+engine_pin text image digest or hash of the lock
 argv texts
 env text JSON
 cpus int CPUs the server was given
