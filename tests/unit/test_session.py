@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import synthetic
 from chat_double import ChatDouble, serving
-from servebench import configuration, estimate, job, plan, session, store
+from servebench import configuration, estimate, job, plan, session, store, tables, watch
+from servebench.figures import Line
 from servebench.load.measurement import Measurement
 
 FIGURES = synthetic.UNPUBLISHED
@@ -36,6 +38,7 @@ class Measured:
         self.kept = store.Store(results)
         self.results = results
         self.measured: list[int] = []
+        self.seeds: list[int] = []
         self.during: Callable[[int], None] = lambda users: None
 
     def digest(self, users: int) -> str:
@@ -50,6 +53,12 @@ class Measured:
     def reasons(self) -> list[str]:
         return [thrown.why for thrown in self.kept.discarded()]
 
+    def row(self, users: int) -> dict[str, Any]:
+        """Of the table `measurements`."""
+        record = store.read(estimate.users_path(self.results, self.session.setting, 1, users))
+        (row,) = tables.measurements([record], Line()).to_pylist()
+        return row  # type: ignore[no-any-return]
+
     def put(self, users: int) -> None:
         """As another session does, from another folder that leads to these results."""
         record = synthetic.record(synthetic.setting_of("llama-np4", "main", (1, 2)), 0, users, 1, FIGURES)
@@ -57,6 +66,7 @@ class Measured:
 
     def measure(self, target: Any, workload: Any, users: int, **options: Any) -> Measurement:
         self.measured.append(users)
+        self.seeds.append(options["seed"])
         self.during(users)
         now = time.monotonic_ns()
         requests, chunks = synthetic.exchanges(users, FIGURES, now, 60, seed=0)
@@ -65,12 +75,12 @@ class Measured:
         meta |= {"client": {"cpu_ratio": 0.1, "processes": []}, "started_at": "2026-11-14T08:00:00+00:00", **times}
         return Measurement(requests, chunks, meta)
 
-    def run(self) -> None:
+    def run(self, **runtime: Any) -> None:
         context = job.Context(
             slice=plan.session_slice(self.plan, self.session.setting),
             models=self.plan.models,
             results=self.results,
-            runtime=plan.Runtime(ready_timeout_s=5),
+            runtime=plan.Runtime(ready_timeout_s=5, **runtime),
             engine_log=self.results / "engine.log",
             retry_failed=False,
         )
@@ -94,6 +104,18 @@ def made(tmp_path: Path, double: ChatDouble, monkeypatch: pytest.MonkeyPatch) ->
 def change(double: ChatDouble) -> Callable[[int], None]:
     """The server has another model from now on."""
     return lambda users: setattr(double, "listing", b'{"data": [{"id": "other"}]}')
+
+
+def others_use(monkeypatch: pytest.MonkeyPatch, *shares: list[float | None]) -> None:
+    """In one measurement after the other, what each sample tells of the use by others; afterwards none of it."""
+    found = iter(shares)
+
+    def table(self: watch.Watcher, start_ns: int, end_ns: int) -> pa.Table:
+        values = next(found, [0.0] * 4)
+        rows = [{"time_ns": start_ns + n, "foreign_utilisation": value} for n, value in enumerate(values)]
+        return pa.Table.from_pylist(rows, schema=watch.TELEMETRY_SCHEMA)
+
+    monkeypatch.setattr(watch.Watcher, "table", table)
 
 
 def full_disk(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
@@ -130,6 +152,69 @@ def test_what_others_have_disturbed_is_on_record_and_measured_again(
     assert made.measured == [1, 1, 2]
     assert made.statuses() == ["ok", "ok"]
     assert made.reasons() == ["others used the device in 3 samples"]
+
+
+def test_what_others_disturb_three_times_is_a_failed_row_and_the_next_number_of_users_is_measured(
+    made: Measured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others_use(monkeypatch, [0.05, 0.0, 0.05], [0.9, 0.9, 0.9], [None, 0.06, 0.07])
+    made.run()
+    assert made.measured == [1, 1, 1, 2]
+    assert len(set(made.seeds)) == 4, "no attempt asks what another has asked: it might be in a cache"
+    assert made.statuses() == ["failed", "ok"]
+    row = made.row(1)
+    assert (row["status"], row["reason"]) == ("failed", "others used the device in each of 3 attempts")
+    assert (row["output_tok_s"], row["users_before"]) == (None, [1, 1, 1])
+    assert made.row(2)["users_before"] == [1, 1, 1]
+    rows = tables.discarded(made.kept.discarded()).to_pylist()
+    assert [row["why"] for row in rows] == [f"others used the device in {count} samples" for count in (2, 3, 2)]
+    assert {(row["run"], row["setting"], row["users"], row["round"]) for row in rows} == {("main", "s", 1, 1)}
+    made.run()
+    assert made.measured == [1, 1, 1, 2], "a failed row is a result, until it is asked for again"
+
+
+@pytest.mark.parametrize(
+    ("shares", "rule", "kept"),
+    [
+        ([0.05, 0.049, 0.049, 0.049], {}, True),
+        ([0.05, 0.05, 0.0, 0.0], {}, False),
+        ([None, None, None, 0.9], {}, True),
+        ([0.2, 0.2, 0.2, 0.2], {"share": 0.25}, True),
+        ([0.2, 0.2, 0.2, 0.2], {"samples": 5}, True),
+        ([0.2, 0.2, 0.2, 0.2], {"share": 0.2, "samples": 4}, False),
+    ],
+)
+def test_a_measurement_is_thrown_out_from_as_many_samples_of_as_much_use_as_the_rule_says(
+    made: Measured, monkeypatch: pytest.MonkeyPatch, shares: list[float | None], rule: dict[str, Any], kept: bool
+) -> None:
+    others_use(monkeypatch, shares)
+    made.run(foreign_use=plan.ForeignUse(**rule))
+    assert made.measured == ([1, 2] if kept else [1, 1, 2])
+    assert made.statuses() == ["ok", "ok"]
+    assert len(made.reasons()) == (0 if kept else 1)
+    assert made.row(1)["valid"], "what was thrown out is not what counts"
+
+
+def test_where_the_rule_only_marks_the_measurement_is_kept_with_the_reason(
+    made: Measured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others_use(monkeypatch, [0.3, 0.3, 0.3])
+    made.run(foreign_use=plan.ForeignUse(action="mark"))
+    assert (made.measured, made.reasons()) == ([1, 2], [])
+    assert made.row(1)["invalid_reasons"] == ["foreign use of the device: 3 samples of 5 % or more"]
+    assert made.row(2)["valid"]
+
+
+def test_a_server_found_changed_after_the_last_users_takes_nothing_from_those_before(
+    made: Measured, double: ChatDouble
+) -> None:
+    made.during = lambda users: change(double)(users) if users == 2 else None
+    made.run()
+    assert made.measured == [1, 2]
+    assert made.statuses() == ["ok", "failed"]
+    assert made.row(1)["valid"]
+    assert (made.row(2)["status"], made.row(2)["reason"]) == ("failed", CHANGED)
+    assert [(thrown.place["users"], thrown.why) for thrown in made.kept.discarded()] == [(2, CHANGED)]
 
 
 @pytest.mark.parametrize("why", ["the server has changed", "others used the device"])
