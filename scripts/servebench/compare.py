@@ -83,6 +83,11 @@ class Comparison:
     differences: Sequence[Difference]
     only: tuple[int, int]  # settings × users that only the one has measured
 
+    @property
+    def evaluated(self) -> bool:
+        """Whether either has evaluated answers, which are left out here."""
+        return any(experiment.plan.evaluations is not None for experiment in (self.first, self.second))
+
 
 def read(name: str) -> Experiment:
     """An experiment by its name, or by its folder; raises NothingToCompare where its tables are not made yet."""
@@ -228,6 +233,8 @@ def notes(found: Comparison) -> Iterator[str]:
         yield "* a row with marks in A or B: see their pages."
     if any(found.only):
         yield f"Not compared: {found.only[0]} settings × users only measured in A, {found.only[1]} only in B."
+    if found.evaluated:
+        yield "Evaluated answers are not compared here: see the page of each experiment."
     for difference in found.differences:
         named = ", ".join(difference.settings)
         yield f"differs: {difference.what}: A {difference.first}, B {difference.second} ({named})"

@@ -8,9 +8,10 @@ from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
 import synthetic
-from servebench import compare, tables
+from servebench import compare, configuration, tables
 from servebench import plan as planning
 from servebench.report import compared
 
@@ -70,6 +71,19 @@ def test_more_than_nothing_is_higher_though_it_has_no_ratio() -> None:
         assert found.ratio == (None if higher else 0)
         counts = {"pairs": 1, "separated": 1, "higher": higher, "lower": lower}
         assert compare.counts(told, "output_tok_s") == counts
+
+
+def test_that_evaluated_answers_are_left_out_is_said() -> None:
+    first, second = experiment({}), experiment({})
+    said = "Evaluated answers are not compared here"
+    plain = compare.compare(first, second)
+    assert said not in compared.page(plain) and not any(said in note for note in compare.notes(plain))
+    config = synthetic.ROOT / "config" / "config.yaml"
+    asked = configuration.load(yaml.safe_load(config.read_text(encoding="utf-8")), ["config.yaml"]).evaluations
+    second = dataclasses.replace(second, plan=msgspec.structs.replace(second.plan, evaluations=asked))
+    found = compare.compare(first, second)
+    assert said in compared.page(found) and "答えの評価はここでは比べません" in compared.page(found)
+    assert sum(said in note for note in compare.notes(found)) == 1
 
 
 def test_what_is_in_one_only_is_counted_and_not_compared() -> None:

@@ -112,20 +112,42 @@ def test_nothing_met_and_nothing_measured() -> None:
     slow = {"setting": "llama-np16", "users": 2, "ttft_p50_s_max": 3.0, "ttft_p95_s_max": 3.2}
     said = answer.answer(*made(slow), "main")
     assert "line_nowhere" in keys(said)
-    assert answer.cards(*made(slow), "main") == []
+    assert without_candidate(answer.cards(*made(slow), "main")) == ["not_measured", "none_met", "not_measured"]
     content_of, plan = made(slow)
     empty = {name: table.slice(0, 0) for name, table in content_of.items()}
     assert keys(answer.answer(empty, plan, "main")) == ["nothing"]
     assert "Nothing is measured yet" in report.page(empty, plan)
 
 
+def without_candidate(cards: list[answer.Card]) -> list[str]:
+    """Why each use has no candidate."""
+    assert [card.use for card in cards] == ["one", "some", "many"]
+    return [card.evidence[0].key.removeprefix("card.") for card in cards if not card.candidates]
+
+
+def test_a_use_without_a_candidate_says_why() -> None:
+    slow = {"setting": "llama-np16", "users": 2, "ttft_p50_s_max": 3.0, "ttft_p95_s_max": 3.2}
+    content_of, plan = made(slow, {"setting": "llama-np16", "users": 8} | slow | {"users": 4})
+    assert answer.cards(content_of, plan, "main")[1].evidence[0].values["judged"] == 2
+    page = report.page(content_of, plan)
+    cards = page[page.index('id="h-cards"') : page.index('id="h-line"')]
+    assert "No setting met the line in both rounds; combinations judged: 2." in cards
+    assert "2 巡とも線を満たした設定はありません（判定した組み合わせ：2 通り）。" in cards
+    assert cards.count("Not measured.") == cards.count("測定していません。") == 2
+    rows = [row | {"meets_line_both_rounds": None, "rounds": 1} for row in content_of["settings"].to_pylist()]
+    part = content_of | {"settings": tables.table("settings", rows)}
+    assert without_candidate(answer.cards(part, plan, "main")) == ["not_measured", "not_judged", "not_measured"]
+
+
 def test_a_card_says_where_the_candidate_does_not_fit() -> None:
     queued = {"setting": "llama-np16", "users": 32, "ttft_p50_s_max": 6.0, "ttft_p95_s_max": 6.8}
     cards = answer.cards(*made({"setting": "llama-np16", "users": 16}, queued), "main")
-    assert [(card.use, card.users, card.candidates) for card in cards] == [("some", 16, ["llama-np16"])]
-    assert [(s.key, s.values["users"]) for s in cards[0].limits] == [("card.ttft", 32)]
+    found = [(card.use, card.users, list(card.candidates)) for card in cards]
+    assert found == [("one", None, []), ("some", 16, ["llama-np16"]), ("many", None, [])]
+    assert [(s.key, s.values["users"]) for s in cards[1].limits] == [("card.ttft", 32)]
+    assert without_candidate(cards) == ["not_measured", "none_met"]
     alone = answer.cards(*made({"setting": "llama-np16", "users": 16}), "main")
-    assert [s.key for s in alone[0].limits] == ["card.not_beyond"]
+    assert [s.key for s in alone[1].limits] == ["card.not_beyond"]
 
 
 def asked(tables_: dict[str, pa.Table], plan: Any) -> dict[str, list[answer.Sentence]]:
@@ -238,6 +260,7 @@ def test_no_difference_found_is_not_called_no_difference() -> None:
     )
     assert none.key == "question.answers_none"
     assert (none.values["low"], none.values["high"], none.values["count"]) == ("-2.5", "+4.0", 1)
+    assert list(differ.rows) == list(none.rows) == [("compared-mgsm", "mgsm")]
     assert "not the same as none" in report.sentence(none)
 
 
@@ -251,7 +274,8 @@ def test_every_sentence_has_its_values_and_every_row_link_its_row() -> None:
     page = report.page(made_of, plan)
     links = re.findall(r'<a class="row" href="#([^"]+)"', page)
     assert len(links) > 8
-    assert set(links) <= set(re.findall(r'<tr id="([^"]+)"', page))
+    assert set(links) <= set(re.findall(r' id="([^"]+)"', page))
+    assert {"start-main-llama-np1", "start-main-llama-np4"} & {id_ for id_, _ in found["memory"][0].rows}
 
 
 def test_slow_requests_and_prefills_are_told_with_their_counts_or_as_not_known() -> None:
@@ -302,6 +326,10 @@ def test_cost_is_told_with_paid_idle_time_or_as_not_known() -> None:
     cost, start, idle = map(report.sentence, asked(content_of, priced)["cost"])
     assert "a million output tokens cost from 9.62 USD (llama-np16 · 1) to 10.0 USD (llama-np16 · 1)" in cost
     assert "took 4.50 s over 1 setting; it costs 0.0045 USD" in start  # 3.6 USD an hour, 4.5 s
+    links = [[id_ for id_, _ in sentence.rows] for sentence in asked(content_of, priced)["cost"][1:]]
+    assert links == [["start-main-llama-np16"], ["file-paid_idle.parquet"]]
+    page = report.page(content_of, priced)
+    assert all(f' id="{id_}"' in page for ids in links for id_ in ids)
     assert "given back after 10 minutes without a request, as configured, which costs 0.60 USD each time" in idle
     content_of["paid_idle"] = tables.paid_idle(content_of["sessions"], 3.6, None)
     assert said(asked(content_of, priced)["cost"])[2] == "cost_idle_unknown"
@@ -387,7 +415,7 @@ def test_targets_stand_with_file_engine_and_what_to_know_of_them() -> None:
     assert "Each of 3 targets was asked 28 questions, 2 times; Q8_0 is the baseline." in text
     assert "50 of 56" in text and "sha256:abababababab…" in text
     assert "different from the baseline&#39;s" in text
-    assert "同じ問いのトークン列が基準と違う" in text and "回答なし: 6 of 56" in text
+    assert "同じ問いのトークン列が基準と違う" in text and "回答なし: 56 件のうち 6 件" in text
     assert "out of &lt;memory&gt;" in text
     assert text.count("Made from the Q4_1 file, so it can be no better than Q4_1.") == 2
     assert "were not to be evaluated" in text
@@ -575,6 +603,20 @@ def test_facts_that_are_not_as_published_stand_beside_the_published() -> None:
     assert page.count("the server does not tell") == 1
     content_of["expected"] = tables.table("expected", [])
     assert "As published: " not in report.page(content_of, plan)
+
+
+def test_all_values_can_be_filtered_by_engine_quantization_and_slots() -> None:
+    content_of, plan = made({"setting": "llama-np4", "users": 4}, {"setting": "vllm-bf16", "users": 4})
+    page = report.page(content_of, plan)
+    table = page[page.index('<table class="values">') :]
+    cells = {
+        re.findall(r"</?span[^>]*>([^<]+)</span></th>", row)[0]: re.findall(r"<td[^>]*>([^<]*)</td>", row)[:4]
+        for row in re.findall(r"<tr id=.*?</tr>", table[: table.index("</table>")], re.S)
+    }
+    assert cells["llama-np4"] == ["llama-server", "Q4_K_M", "4", "4"]
+    assert cells["vllm-bf16"] == ["vllm", "BF16", "256", "4"]
+    heads = re.findall(r'data-column="\d+"><span lang="en">([^<]+)</span>', table[: table.index("</thead>")])
+    assert heads[:5] == ["Setting", "Engine", "Quantization", "Slots", "Users"]
 
 
 def test_the_table_of_the_line_tells_four_states_apart() -> None:

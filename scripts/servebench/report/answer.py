@@ -32,13 +32,14 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Card:
-    """A use, the settings for it, what speaks for them and where they do not fit."""
+    """A use, the settings for it at a number of users, what speaks for them and where they do not fit; without any,
+    the evidence is why there is none."""
 
     use: str
-    candidates: Sequence[str]
-    users: int
     evidence: Sequence[Sentence]
-    limits: Sequence[Sentence]
+    candidates: Sequence[str] = ()
+    users: int | None = None
+    limits: Sequence[Sentence] = ()
 
 
 def answer(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> list[Sentence]:
@@ -143,9 +144,8 @@ def _caveats(rows: Sequence[Row], plan: Plan) -> Iterator[Sentence]:
 
 
 def cards(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> list[Card]:
-    """One person, a small group, many: for each the settings that meet the line there, when some do."""
+    """One person, a small group, many: for each the settings that meet the line there, or why there are none."""
     rows = [row for row in rows_of(tables, "settings", run) if row["rounds"]]
-    met = [row for row in rows if row["meets_line_both_rounds"]]
     uses: list[tuple[str, str, Callable[[int], bool]]] = [
         ("one", "user_tok_s", lambda users: users < FEW),
         ("some", "output_tok_s", lambda users: FEW <= users <= SOME),
@@ -153,10 +153,18 @@ def cards(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> list[Card]:
     ]
     made = []
     for use, figure, fits in uses:
-        levels = [row["users"] for row in met if fits(row["users"])]
-        if levels:
-            made.append(_card(use, figure, max(levels), rows, plan))
+        there = [row for row in rows if fits(row["users"])]
+        levels = [row["users"] for row in there if row["meets_line_both_rounds"]]
+        made.append(_card(use, figure, max(levels), rows, plan) if levels else Card(use, [_without(there, plan)]))
     return made
+
+
+def _without(rows: Sequence[Row], plan: Plan) -> Sentence:
+    """Why there is no candidate among what was measured for a use."""
+    judged = [row for row in rows if row["meets_line_both_rounds"] is not None]
+    if judged:
+        return Sentence("card.none_met", {"judged": len(judged), "rounds": plan.rounds})
+    return Sentence("card.not_judged" if rows else "card.not_measured")
 
 
 def _card(use: str, figure: str, users: int, rows: Sequence[Row], plan: Plan) -> Card:
@@ -181,7 +189,7 @@ def _card(use: str, figure: str, users: int, rows: Sequence[Row], plan: Plan) ->
     if others:
         evidence.append(Sentence("card.also", {"settings": named(others, figure)}, sources(others)))
     limits = [limit for row in chosen for limit in _limits(row, rows, plan)]
-    return Card(use, [starred(row) for row in chosen], users, evidence, limits)
+    return Card(use, evidence, [starred(row) for row in chosen], users, limits)
 
 
 def _limits(row: Row, rows: Sequence[Row], plan: Plan) -> Iterator[Sentence]:

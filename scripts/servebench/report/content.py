@@ -23,6 +23,11 @@ def anchor(row: Row) -> str:
     return f"row-{row['run']}-{row['setting']}-{row['users']}"
 
 
+def start(run: str, setting: str) -> str:
+    """The id of a row of the table of starts and memory."""
+    return f"start-{run}-{setting}"
+
+
 def matrix(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> dict[str, Any]:
     """Setting × users: `users`, and `rows` of a setting with its cells (None where nothing was to be measured)."""
     settings = [setting for setting in plan.settings.values() if setting.run == run]
@@ -173,7 +178,7 @@ def cold_starts(tables: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
         found.setdefault((row["run"], row["setting"]), []).append(row)
     fit = {(row["run"], row["setting"]): row["requests_fit"] for row in rows_of(tables, "memory")}
     return [
-        {"run": run, "setting": setting, "launches": len(rows), "fit": fit.get((run, setting))}
+        {"id": start(run, setting), "setting": setting, "launches": len(rows), "fit": fit.get((run, setting))}
         | {name: _span(rows, name) for name in ("healthy_s", "first_token_s", "memory_gib", "cpus", "threads")}
         for (run, setting), rows in found.items()
     ]

@@ -160,5 +160,13 @@
       row.hidden = !wanted.every((word) => row.textContent.toLowerCase().includes(word));
   });
 
+  // A link to what is folded opens it.
+  const unfold = () => {
+    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (target?.tagName === "DETAILS") target.open = true;
+  };
+  addEventListener("hashchange", unfold);
+  unfold();
+
   root.dataset.ready = "";
 })();

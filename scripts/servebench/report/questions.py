@@ -17,6 +17,7 @@ from servebench.charts.style import Row, digits, rows_of, span
 from servebench.plan import Plan
 from servebench.report import content
 from servebench.report.answer import Sentence, covered, met_at_most, named, separated, sources, span_of, starred
+from servebench.report.evaluated import compared_id
 
 Answer = Iterator[Sentence]
 
@@ -216,12 +217,15 @@ def _cost(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> Answer:
     starts = [row for row in idle if row["usd_start_min"] is not None]
     if starts:
         took = {"seconds": _over(starts, "first_token_s"), "range": _over(starts, "usd_start")}
-        yield Sentence("question.cost_start", took | {"settings": len(starts)})
+        ends = dict.fromkeys(row["setting"] for row in _ends(starts, "first_token_s"))
+        yield Sentence(
+            "question.cost_start", took | {"settings": len(starts)}, [(content.start(run, name), name) for name in ends]
+        )
     elif idle:
         yield Sentence("question.cost_start_unknown")
     if idle and idle[0]["usd_idle"] is not None:
         values = {"minutes": f"{idle[0]['idle_after_min']:g}", "usd": digits(idle[0]["usd_idle"])}
-        yield Sentence("question.cost_idle", values)
+        yield Sentence("question.cost_idle", values, [("file-paid_idle.parquet", "paid_idle.parquet")])
     elif idle:
         yield Sentence("question.cost_idle_unknown")
 
@@ -254,15 +258,20 @@ def _answers(tables: Mapping[str, pa.Table]) -> Answer:
     for row in found:
         values = {name: row[name] for name in ("target", "baseline", "measure", "repeat", "n")}
         figures = {name: f"{row[name]:+.1f}" for name in ("difference", "low", "high")}
-        yield Sentence("question.answers_differ", values | figures | {"p": digits(row["p_holm"])})
+        yield Sentence("question.answers_differ", values | figures | {"p": digits(row["p_holm"])}, _compared([row]))
     rest = [row for row in rows if row["verdict"] != "difference"]
     if rest:
         low, high = min(row["low"] for row in rest), max(row["high"] for row in rest)
         values = {"count": len(rest), "all": len(rows), "low": f"{low:+.1f}", "high": f"{high:+.1f}"}
-        yield Sentence("question.answers_none", values)
+        yield Sentence("question.answers_none", values, _compared(rest))
     shown = [row for row in rows if row["equivalent"]]
     if shown:
-        yield Sentence("question.answers_equivalent", {"count": len(shown), "all": len(rows)})
+        yield Sentence("question.answers_equivalent", {"count": len(shown), "all": len(rows)}, _compared(shown))
+
+
+def _compared(rows: Sequence[Row]) -> list[tuple[str, str]]:
+    """Where on the page the comparisons are, measure by measure."""
+    return [(compared_id(measure), measure) for measure in dict.fromkeys(row["measure"] for row in rows)]
 
 
 def _memory(tables: Mapping[str, pa.Table]) -> Answer:
@@ -272,7 +281,8 @@ def _memory(tables: Mapping[str, pa.Table]) -> Answer:
         own = sorted((r for r in rows if (r["memory_kind"] or "host") == kind), key=lambda row: row["measured_gib"])
         values = {"least": own[0]["setting"], "most": own[-1]["setting"], "settings": len(own)}
         figures = {"low": digits(own[0]["measured_gib"]), "high": digits(own[-1]["measured_gib"])}
-        yield Sentence(f"question.memory_{kind}", values | figures)
+        rows_there = [(content.start(row["run"], row["setting"]), row["setting"]) for row in (own[0], own[-1])]
+        yield Sentence(f"question.memory_{kind}", values | figures, list(dict.fromkeys(rows_there)))
 
 
 def _sure(tables: Mapping[str, pa.Table], plan: Plan) -> Answer:
@@ -280,7 +290,8 @@ def _sure(tables: Mapping[str, pa.Table], plan: Plan) -> Answer:
     if not rows:
         return
     full = sum(row["rounds"] >= plan.rounds for row in rows)
-    yield Sentence("question.sure_rounds", {"rounds": plan.rounds, "full": full, "all": len(rows)})
+    short = sources([row for row in rows if row["rounds"] < plan.rounds])
+    yield Sentence("question.sure_rounds", {"rounds": plan.rounds, "full": full, "all": len(rows)}, short)
     yield covered(plan)
     judged = [row for row in rows if row["unstable"] is not None]
     unstable = [row for row in judged if row["unstable"]]
