@@ -313,7 +313,7 @@ measured_gib real largest over the sessions
 memory_kind text
 weights_gib real size of the model file
 kv_cache_tokens int room of the KV cache: as the server says, else context times slots
-kv_cache_gib real predicted, in the types of keys and values asked for: of all slots, each with its part of the tokens, within sliding windows
+kv_cache_gib real predicted, in the types asked for: of all slots, each with its part of the tokens, within windows
 rest_gib real measured less weights less KV cache
 request_tokens real prompt and answer: mean over the measurements of median prompt and mean answer
 requests_fit int KV cache over the tokens of a request, rounded down; how many slots there are apart
