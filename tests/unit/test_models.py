@@ -249,6 +249,23 @@ def test_an_ollama_model_is_laid_out_as_ollamas_store(source: Path, server: str,
     assert len(Ranges.asked) == asked
 
 
+def test_an_altered_blob_is_fetched_again_and_a_whole_one_that_is_not_wanted_is_kept(
+    source: Path, server: str, tmp_path: Path
+) -> None:
+    registry(source, "1b", CONTENT)
+    wanted = model(f"ollama://{server.removeprefix('http://')}/library/tiny:1b", sha256=None)
+    manifest = models.fetch(wanted, {}, cache_root=tmp_path)
+    blob = tmp_path / manifest["path"]
+    blob.write_bytes(CONTENT[:-1] + b"x")
+    assert models.ensure(manifest, wanted, {}, cache_root=tmp_path).read_bytes() == CONTENT
+    asked = len(Ranges.asked)
+    with pytest.raises(InfrastructureError, match=r"models\.m: .* bytes, expected 7"):
+        models.fetch(msgspec.structs.replace(wanted, size_bytes=7), {}, cache_root=tmp_path)
+    assert blob.read_bytes() == CONTENT
+    assert [path for path, _ in Ranges.asked[asked:]] == ["/v2/library/tiny/manifests/1b"]
+    assert not list((tmp_path / "models").glob(".partial-*"))
+
+
 @pytest.mark.parametrize("pinned", [None, sha256(CONTENT)])
 def test_an_ollama_model_stays_in_its_store_where_others_are_copied_to_the_nodes_disk(
     pinned: str | None, source: Path, server: str, tmp_path: Path

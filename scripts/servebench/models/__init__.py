@@ -104,16 +104,12 @@ def _bring(model: Model, models: Mapping[str, Model], cache_root: Path, mirror: 
     """The model's place in the cache, after fetching it if need be. One job at a time does so for one model."""
     place = _place(model, cache_root)
     with locked(cache_root / "models" / "locks" / f"{place.name}.lock", waiting=progress):
-        found = _cached(model, place)
-        if found is None:
-            partial = place.with_name(f".partial-{place.name}")
-            partial.mkdir(parents=True, exist_ok=True)
-            try:
-                found = _obtain(model, models, place, partial, cache_root, mirror, progress)
-            except Mismatch as mismatch:
-                shutil.rmtree(partial, ignore_errors=True)
-                raise InfrastructureError(f"models.{model.key}: {mismatch}") from None
-    return found
+        partial = place.with_name(f".partial-{place.name}")
+        try:
+            return _cached(model, place) or _obtain(model, models, place, partial, cache_root, mirror, progress)
+        except Mismatch as mismatch:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise InfrastructureError(f"models.{model.key}: {mismatch}") from None
 
 
 def _in_ollama(model: Model) -> bool:
@@ -134,18 +130,32 @@ def _place(model: Model, cache_root: Path) -> Path:
 
 def _cached(model: Model, place: Path) -> Path | None:
     """The model where it belongs, if it is whole. What was altered or half deleted there is removed."""
-    found = ollama.find(model.source or "", place) if _in_ollama(model) else recorded(place)
+    if _in_ollama(model):
+        return _blob(model, place)
+    found = recorded(place)
     if found is None:
         return None
     try:
         accept(found, Wanted(model.sha256, model.size_bytes))
     except Mismatch:
-        if _in_ollama(model):
-            found.unlink()
-        else:
-            shutil.rmtree(place)
+        shutil.rmtree(place)
         return None
     return found
+
+
+def _blob(model: Model, store: Path) -> Path | None:
+    """As `_cached` of an Ollama store, in which a blob's name says what it must be. One that is whole stays, even if it
+    is not what is wanted: its tag may mean another by now."""
+    found = ollama.find(model.source or "", store)
+    if found is None:
+        return None
+    sha256 = found.name.removeprefix("sha256-")
+    try:
+        accept(found, Wanted(sha256))
+    except Mismatch:
+        found.unlink()
+        return None
+    return found if model.sha256 in (None, sha256) and model.size_bytes in (None, size(found)) else None
 
 
 def _obtain(
@@ -159,6 +169,11 @@ def _obtain(
 ) -> Path:
     """Fetch or make the model in `partial`, check it, and only then let it appear at `place`."""
     wanted = Wanted(model.sha256, model.size_bytes)
+    if _in_ollama(model):
+        got = ollama.fetch(model.source or "", place, progress)
+        accept(got, wanted)
+        return got
+    partial.mkdir(parents=True, exist_ok=True)
     if model.requantize:
         source = _bring(models[model.requantize["from"]], models, cache_root, mirror, progress)
         target = partial / f"{model.name}.{model.requantize['to']}.gguf"
@@ -167,10 +182,6 @@ def _obtain(
         got = target
     else:
         assert model.source
-        if _in_ollama(model):
-            got = ollama.fetch(model.source, place, progress)
-            accept(got, wanted)
-            return got
         got_from_mirror = mirrors.fetch(mirror, model.source, wanted, partial, progress) if mirror else None
         scheme = model.source.partition("://")[0]
         got = got_from_mirror or SCHEMES[scheme](model.source, partial, progress)
