@@ -44,11 +44,13 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 # New versions: edit pyproject.toml or envs/*.in, then `make lock` (needs uv on the PATH).
-LOCK := uv pip compile --universal --python-version 3.11 --generate-hashes --quiet --no-header --no-annotate
+COMPILE := uv pip compile --python-version 3.11 --generate-hashes --quiet --no-header --no-annotate
+LOCK := $(COMPILE) --universal
 lock:
 	$(LOCK) --extra workflow --output-file envs/workflow.lock pyproject.toml
 	$(LOCK) --extra workflow --extra dev --constraints envs/workflow.lock --output-file envs/dev.lock pyproject.toml
 	$(LOCK) --output-file envs/llama-cpp.lock envs/llama-cpp.in
+	$(COMPILE) --python-platform x86_64-manylinux_2_31 --only-binary :all: --output-file envs/vllm-cuda.lock envs/vllm-cuda.in
 
 clean:
 	rm -rf $(VENV) build *.egg-info scripts/*.egg-info
