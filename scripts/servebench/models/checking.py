@@ -31,13 +31,29 @@ def accept(path: Path, wanted: Wanted) -> None:
             f"{path.name} has {size_bytes:,} bytes, expected {wanted.size_bytes:,}; "
             "it is cut or another file and was not used"
         )
-    sha256 = _remembered_sha256(path) or _sha256(path)
+    known = _remembered_sha256(path)
+    sha256 = known or _sha256(path)
     if wanted.sha256 is not None and sha256 != wanted.sha256:
         raise Mismatch(
             f"{path.name} has sha256 {sha256}, expected {wanted.sha256}; it is another file and was not used"
         )
-    stamps = {} if path.is_dir() else _stamps(path)
-    stamps[_label(path)] = {"sha256": sha256, "seen": _seen(path)}
+    origin = noted(path) if known else {}
+    _remember(path, {"sha256": sha256, "seen": _seen(path), "origin": origin})
+
+
+def note(path: Path, **origin: Any) -> None:
+    """Remember of what `accept` let through how it came, until it is altered."""
+    _remember(path, {**_stamps(path)[_label(path)], "origin": origin})
+
+
+def noted(path: Path) -> dict[str, Any]:
+    """What `note` was told; {} where it was told nothing."""
+    return dict(_stamps(path).get(_label(path), {}).get("origin", {}))
+
+
+def _remember(path: Path, stamp: dict[str, Any]) -> None:
+    stamps = {} if path.is_dir() else _stamps(path)  # a snapshot's stands for those of its files
+    stamps[_label(path)] = stamp
     _stamp_path(path).write_text(json.dumps(stamps, indent=1), encoding="utf-8")
 
 

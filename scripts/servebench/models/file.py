@@ -21,7 +21,8 @@ def fetch(source: str, into: Path, progress: Callable[[str], None]) -> Path:
     if not path.exists():
         raise InfrastructureError(f"{source}: no such file; put it there or name another source")
     if path.is_dir():
-        shutil.copytree(path, into, dirs_exist_ok=True)
+        shutil.rmtree(into)
+        shutil.copytree(path, into, ignore=shutil.ignore_patterns(".*"))
         return into
     target = into / path.name
     target.unlink(missing_ok=True)

@@ -78,6 +78,13 @@ def fetch(source: str, into: Path, progress: Callable[[str], None]) -> Path:
     return into
 
 
+def kept_elsewhere(source: str) -> bool:
+    """Whether the Hub's client has something of the repository in its own cache, out of which it copies."""
+    from huggingface_hub import constants
+
+    return (Path(constants.HF_HUB_CACHE) / f"models--{parse(source).repository.replace('/', '--')}").exists()
+
+
 def _listed(entry: Any) -> Wanted:
     return Wanted(entry.lfs.sha256 if entry.lfs else None, entry.size)
 

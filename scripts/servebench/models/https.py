@@ -24,15 +24,19 @@ def fetch(source: str, into: Path, progress: Callable[[str], None]) -> Path:
         try:
             download(source, cut, progress)
             break
-        except (httpx.TransportError, httpx.HTTPStatusError) as error:
-            final = isinstance(error, httpx.HTTPStatusError) and error.response.status_code < 500
-            if final or attempt == ATTEMPTS:
-                raise InfrastructureError(
-                    f"{source}: {str(error).splitlines()[0]} (attempt {attempt} of {ATTEMPTS})"
-                ) from error
-            progress(f"{target.name}: {error}; trying again")
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            broken = isinstance(error, httpx.HTTPStatusError) and error.response.status_code >= 500
+            passing = broken or isinstance(error, httpx.TransportError)
+            if not passing or attempt == ATTEMPTS:
+                raise InfrastructureError(f"{source}: {told(error)} (attempt {attempt} of {ATTEMPTS})") from error
+            progress(f"{target.name}: {told(error)}; trying again")
             time.sleep(min(2.0**attempt, 30.0))
     return cut.rename(target)
+
+
+def told(error: Exception) -> str:
+    """The first line of what an error says, which may be nothing but its name."""
+    return (str(error) or type(error).__name__).splitlines()[0]
 
 
 def download(url: str, cut: Path, progress: Callable[[str], None]) -> None:

@@ -1,48 +1,75 @@
-"""`runtime.mirror`: a directory or an https:// address that is asked before a model's own source.
+"""`runtime.mirror`: a folder or an https:// address that is asked before a model's own source.
 
-It holds `<sha256>/<file name>` or `<file name>`; a directory may hold snapshots as `<owner>/<repository>/`.
+It is laid out as the folder `models` of a cache: `<sha256>/<file name>`; `hf/<owner>--<repository>@<revision>/` for a
+snapshot and `hf/<owner>--<repository>@<revision>--<file>/<file name>` for a file that no SHA-256 pins; `ollama/` as
+Ollama's own store. What was laid there by hand may also stand as `<file name>` or `<owner>/<repository>/`.
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from servebench.infrastructure import InfrastructureError
-from servebench.models import file, hf, https
+from servebench.models import file, hf, https, ollama
 from servebench.models.checking import Mismatch, Wanted, accept
 
 
 def fetch(mirror: str, source: str, wanted: Wanted, into: Path, progress: Callable[[str], None]) -> Path | None:
     """What the mirror has of `source`, checked; None when it has nothing. A wrong file is said and passed over."""
     local = not mirror.startswith(("https://", "http://"))
+    if not local and source.startswith("hf://") and hf.parse(source).file is None:
+        progress(f"mirror: {mirror} cannot hold {source}: a snapshot is a folder of files, and no address lists one")
+        return None
     for candidate in candidates(source, wanted):
         at = f"{'' if '://' in mirror else 'file://'}{mirror.rstrip('/')}/{candidate}"
-        if local and not Path(at.removeprefix("file://")).expanduser().exists():
+        if local and not file.path_of(at).exists():
             continue
         try:
-            got = (
-                file.fetch(f"file://{at.removeprefix('file://')}", into, progress)
-                if local
-                else https.fetch(at, into, progress)
-            )
+            got = _taken(source, at, into, progress)
             accept(got, wanted)
         except InfrastructureError as error:
             progress(f"mirror: {error}")
         except Mismatch as mismatch:
             progress(f"mirror: {at}: {mismatch}")
-            got.unlink()
+            if got.is_dir():
+                shutil.rmtree(got)
+                got.mkdir()
+            else:
+                got.unlink()
         else:
             return got
     return None
 
 
+def unverified(mirror: str, source: str, wanted: Wanted) -> str | None:
+    """Why it cannot be known that what the mirror gave is the source's; None where something pins it."""
+    if wanted.sha256 or (source.startswith("ollama://") and ollama.parse(source).digest):
+        return None
+    return f"taken from {mirror} by its name alone: no SHA-256 says that it is {source}"
+
+
+def _taken(source: str, at: str, into: Path, progress: Callable[[str], None]) -> Path:
+    if source.startswith("ollama://"):
+        return ollama.copy(source, at, into, progress)
+    return file.fetch(at, into, progress) if at.startswith("file://") else https.fetch(at, into, progress)
+
+
 def candidates(source: str, wanted: Wanted) -> Iterator[str]:
-    """Where in a mirror the source may be, most certain first."""
-    if source.startswith("hf://") and (parsed := hf.parse(source)).file is None:
-        yield parsed.repository
-        return
-    name = source.split("@")[0].rpartition("/")[2] if source.startswith("hf://") else source.rpartition("/")[2]
-    if wanted.sha256:
-        yield f"{wanted.sha256}/{name}"
-    yield name
+    """Where in a mirror the source may be, most certain first; for an Ollama model the store."""
+    if source.startswith("ollama://"):
+        yield from ([wanted.sha256] if wanted.sha256 else [])
+        yield "ollama"
+    elif source.startswith("hf://"):
+        parsed = hf.parse(source)
+        name = f"/{Path(parsed.file).name}" if parsed.file else ""
+        if wanted.sha256:
+            yield f"{wanted.sha256}{name}"
+        yield f"hf/{parsed.directory}{name}"
+        yield name.removeprefix("/") or parsed.repository
+    else:
+        name = source.rpartition("/")[2]
+        if wanted.sha256:
+            yield f"{wanted.sha256}/{name}"
+        yield name

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any
 import httpx
 
 from servebench.infrastructure import InfrastructureError
-from servebench.models import https
+from servebench.models import file, https
 
 REGISTRY = "registry.ollama.ai"  # the default host in Ollama's names
 MANIFEST_TYPE = "application/vnd.docker.distribution.manifest.v2+json"
@@ -71,10 +72,10 @@ def find(source: str, store: Path) -> Path | None:
     Raises `InfrastructureError` when the tag in the store is not what `@sha256:` pins, or the model has split weights.
     """
     wanted = parse(source)
-    file = store / wanted.manifest
-    if not file.is_file():
+    place = store / wanted.manifest
+    if not place.is_file():
         return None
-    raw = file.read_bytes()
+    raw = place.read_bytes()
     _check_digest(source, wanted, raw)
     manifest = json.loads(raw)
     if not all(blob_path(store, part["digest"]).is_file() for part in parts(manifest)):
@@ -101,35 +102,57 @@ def fetch(source: str, store: Path, progress: Callable[[str], None]) -> Path:
     # A registry on this machine (a test, a mirror's tunnel) speaks plain HTTP.
     scheme = "http" if wanted.host.partition(":")[0] in ("127.0.0.1", "localhost") else "https"
     base = f"{scheme}://{wanted.host}/v2/{wanted.namespace}/{wanted.model}"
+    return _bring(source, f"{base}/manifests/{wanted.tag}", lambda digest: f"{base}/blobs/{digest}", store, progress)
+
+
+def copy(source: str, other: str, store: Path, progress: Callable[[str], None]) -> Path:
+    """The same out of another store, at a `file://` or `https://` address."""
+    manifest_at = f"{other}/{parse(source).manifest}"
+    return _bring(source, manifest_at, lambda digest: f"{other}/{blob_path(Path(), digest)}", store, progress)
+
+
+def _bring(
+    source: str, manifest_at: str, blob_at: Callable[[str], str], store: Path, progress: Callable[[str], None]
+) -> Path:
+    wanted = parse(source)
+    raw = _read(source, manifest_at)
+    _check_digest(source, wanted, raw)
     try:
-        answer = httpx.get(
-            f"{base}/manifests/{wanted.tag}", headers={"Accept": MANIFEST_TYPE}, timeout=30, follow_redirects=True
-        )
-        answer.raise_for_status()
-    except httpx.HTTPError as error:
-        raise InfrastructureError(f"{source}: {error}") from error
-    _check_digest(source, wanted, answer.content)
+        digests = [part["digest"] for part in parts(json.loads(raw))]
+    except (ValueError, LookupError, TypeError):
+        raise InfrastructureError(f"{source}: {manifest_at} is no manifest of a model") from None
     (store / "blobs").mkdir(parents=True, exist_ok=True)
-    for part in parts(answer.json()):
-        blob = blob_path(store, part["digest"])
+    for digest in digests:
+        blob = blob_path(store, digest)
         if not blob.is_file():
             cut = blob.with_name(f"{blob.name}-partial.d")
             cut.mkdir(exist_ok=True)
-            got = https.fetch(f"{base}/blobs/{part['digest']}", cut, progress)
-            with got.open("rb") as file:
-                found = hashlib.file_digest(file, "sha256").hexdigest()
-            if f"sha256:{found}" != part["digest"]:
+            at = blob_at(digest)
+            got = file.fetch(at, cut, progress) if at.startswith("file://") else https.fetch(at, cut, progress)
+            with got.open("rb") as content:
+                found = hashlib.file_digest(content, "sha256").hexdigest()
+            if f"sha256:{found}" != digest:
                 got.unlink()
-                raise InfrastructureError(f"{source}: a blob has sha256 {found}, expected {part['digest']}")
+                raise InfrastructureError(f"{source}: a blob has sha256 {found}, expected {digest}")
             got.rename(blob)
-            cut.rmdir()
+            shutil.rmtree(cut)
     place = store / wanted.manifest
     place.parent.mkdir(parents=True, exist_ok=True)
-    place.with_name(f".{place.name}.partial").write_bytes(answer.content)
+    place.with_name(f".{place.name}.partial").write_bytes(raw)
     place.with_name(f".{place.name}.partial").rename(place)
     found_blob = find(source, store)
     assert found_blob is not None
     return found_blob
+
+
+def _read(source: str, manifest_at: str) -> bytes:
+    try:
+        if manifest_at.startswith("file://"):
+            return file.path_of(manifest_at).read_bytes()
+        answer = httpx.get(manifest_at, headers={"Accept": MANIFEST_TYPE}, timeout=30, follow_redirects=True)
+        return answer.raise_for_status().content
+    except (httpx.HTTPError, OSError) as error:
+        raise InfrastructureError(f"{source}: {https.told(error)}") from error
 
 
 def _check_digest(source: str, wanted: Source, manifest: bytes) -> None:
