@@ -281,15 +281,15 @@ async def _load(
             if "failed" in reply:
                 await asyncio.sleep(1)
 
-    users = [asyncio.create_task(user()) for _ in range(under_load["users"])]
-    try:
-        for _ in users:
-            await served.acquire()
-        yield load
-    finally:
-        for task in users:
-            task.cancel()
-        await asyncio.gather(*users, return_exceptions=True)
+    async with asyncio.TaskGroup() as group:
+        users = [group.create_task(user()) for _ in range(under_load["users"])]
+        try:
+            for _ in users:
+                await served.acquire()
+            yield load
+        finally:
+            for task in users:
+                task.cancel()
 
 
 def _row(target: str, asked: Asked, reply: Mapping[str, Any]) -> dict[str, Any]:
