@@ -84,6 +84,7 @@ def test_a_snapshot_is_what_a_server_loads_of_the_newest_commit(hub, fetch, tmp_
     assert manifest["sha256"] == hashlib.sha256("".join(lines).encode()).hexdigest()
     assert manifest["size_bytes"] == sum(len(FILES[name]) for name in SNAPSHOT)
     assert manifest["facts"]["layers"] == 2
+    assert manifest["fetch_s"] > 0
     asked = len(hub.asked)
     assert fetch() == manifest
     assert len(hub.asked) == asked
@@ -144,7 +145,9 @@ def test_a_body_that_is_always_cut_is_one_sentence_and_the_whole_files_are_kept(
     assert "\n" not in str(refused.value)
     assert kept(tmp_path) == []
     hub.cuts, before = 0, len(downloads(hub))
-    assert visible(tmp_path / "cache" / fetch()["path"]) == SNAPSHOT
+    manifest = fetch()
+    assert visible(tmp_path / "cache" / manifest["path"]) == SNAPSHOT
+    assert manifest["fetch_s"] is None, "it came in two goes"
     assert f"{NEW}/config.json" not in [path for path, _ in downloads(hub)[before:]]
 
 
@@ -183,6 +186,12 @@ def test_a_file_or_a_revision_that_is_not_there_says_so(hub, fetch):
         fetch(f"hf://{REPOSITORY}@{'c' * 40}")
     hub.commits = {NEW: {"pytorch_model.bin": b""}}
     with pytest.raises(InfrastructureError, match=f"commit {NEW} does not have files that a server loads"):
+        fetch()
+
+
+def test_a_repository_whose_configuration_tells_no_model_is_one_sentence(hub, fetch):
+    hub.commits = {NEW: FILES | {"config.json": b"{}"}}
+    with pytest.raises(InfrastructureError, match=r"models\.m: .*is no whole model \(KeyError: 'num_hidden_layers'\)"):
         fetch()
 
 

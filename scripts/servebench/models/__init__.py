@@ -8,13 +8,14 @@ A model is one file (`<cache>/models/<sha256>/<name>`), a snapshot of a Hugging 
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from servebench.infrastructure import InfrastructureError, locked
 from servebench.models import facts, file, hf, https, mirrors, ollama, pypi, requantize, scratch
-from servebench.models.checking import Mismatch, Wanted, accept, recorded, remembered, size
+from servebench.models.checking import Mismatch, Wanted, accept, note, noted, recorded, remembered, size
 from servebench.plan import Model
 
 Progress = Callable[[str], None]
@@ -39,11 +40,13 @@ def fetch(
     """Bring `model` into the cache and return its manifest; does nothing when it is there already.
 
     The manifest: key, name, source or requantize, sha256 (of the file, or of a snapshot's list of files), size_bytes,
-    path (relative to the cache root), kind (file|snapshot), quantization, note, facts (`facts.of`).
+    path (relative to the cache root), kind (file|snapshot), quantization, note, facts (`facts.of`), fetch_s (seconds of
+    its download, checks against its source included; None where it did not come over a network in one go), unverified
+    (why it is not known whether what a mirror gave is the source's, else None).
     Raises `InfrastructureError` when it cannot be had or is not what `sha256` and `size_bytes` say.
     """
     found = _bring(model, models, cache_root, mirror, progress)
-    sha256, size_bytes = remembered(found)
+    (sha256, size_bytes), origin = remembered(found), noted(found)
     return {
         "key": model.key,
         "name": model.name,
@@ -54,8 +57,18 @@ def fetch(
         "kind": "snapshot" if found.is_dir() else "file",
         "quantization": model.quantization,
         "note": model.note,
-        "facts": facts.of(found),
+        "facts": _facts(model, found),
+        "fetch_s": origin.get("fetch_s"),
+        "unverified": origin.get("unverified"),
     }
+
+
+def _facts(model: Model, found: Path) -> dict[str, Any]:
+    try:
+        return facts.of(found)
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        told = f"is no whole model ({type(error).__name__}: {error}); name another source"
+        raise InfrastructureError(f"models.{model.key}: {found} {told}") from error
 
 
 def path(manifest: Mapping[str, Any], cache_root: Path) -> Path:
@@ -168,24 +181,44 @@ def _obtain(
     progress: Progress,
 ) -> Path:
     """Fetch or make the model in `partial`, check it, and only then let it appear at `place`."""
-    wanted = Wanted(model.sha256, model.size_bytes)
-    if _in_ollama(model):
-        got = ollama.fetch(model.source or "", place, progress)
-        accept(got, wanted)
-        return got
-    partial.mkdir(parents=True, exist_ok=True)
+    wanted, origin = Wanted(model.sha256, model.size_bytes), dict[str, Any]()
+    into = place if _in_ollama(model) else partial
+    into.mkdir(parents=True, exist_ok=True)
     if model.requantize:
         source = _bring(models[model.requantize["from"]], models, cache_root, mirror, progress)
-        target = partial / f"{model.name}.{model.requantize['to']}.gguf"
+        got = into / f"{model.name}.{model.requantize['to']}.gguf"
         progress(f"{model.key}: requantizing {source.name} to {model.requantize['to']}")
-        requantize.requantize(source, target, model.requantize["to"])
-        got = target
+        requantize.requantize(source, got, model.requantize["to"])
     else:
-        assert model.source
-        got_from_mirror = mirrors.fetch(mirror, model.source, wanted, partial, progress) if mirror else None
-        scheme = model.source.partition("://")[0]
-        got = got_from_mirror or SCHEMES[scheme](model.source, partial, progress)
+        got, origin = _fetched(model, wanted, into, mirror, progress)
     accept(got, wanted)
+    note(got, **origin)
+    if _in_ollama(model):
+        return got
     shutil.rmtree(place, ignore_errors=True)
     partial.rename(place)
     return place / got.relative_to(partial)
+
+
+def _fetched(
+    model: Model, wanted: Wanted, into: Path, mirror: str | None, progress: Progress
+) -> tuple[Path, dict[str, Any]]:
+    """(the model in `into`, how it came there) from the mirror or, where that has nothing, from its source."""
+    assert model.source
+    if mirror and (got := mirrors.fetch(mirror, model.source, wanted, into, progress)):
+        unverified = mirrors.unverified(mirror, model.source, wanted)
+        if unverified:
+            progress(f"{model.key}: {unverified}")
+        return got, {"unverified": unverified}
+    there = {path.name for folder in (into, into / "blobs") for path in folder.glob("*")}
+    began = time.monotonic()
+    got = SCHEMES[model.source.partition("://")[0]](model.source, into, progress)
+    fetch_s = round(time.monotonic() - began, 3)
+    return got, {"fetch_s": fetch_s if _downloaded(model.source, got, there) else None}
+
+
+def _downloaded(source: str, got: Path, there: set[str]) -> bool:
+    """Whether `got` came over a network, all of it now: nothing of it was `there` before."""
+    if source.startswith("ollama://"):
+        return not any(name.startswith(got.name) for name in there)
+    return source.startswith(("https://", "hf://")) and not there and not hf.kept_elsewhere(source)

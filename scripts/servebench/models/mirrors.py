@@ -36,7 +36,7 @@ def fetch(mirror: str, source: str, wanted: Wanted, into: Path, progress: Callab
             if got.is_dir():
                 shutil.rmtree(got)
                 got.mkdir()
-            else:
+            elif not source.startswith("ollama://"):  # a whole blob of a store may be what another tag means
                 got.unlink()
         else:
             return got
