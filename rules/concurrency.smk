@@ -13,7 +13,7 @@ for rank, setting in enumerate(PLAN.settings.values()):
             engine=engine_manifest(setting),
         output:
             users_files(setting, "{round}"),
-            slice=touch(session_slice_file(setting, "{round}")),
+            slice=session_slice_file(setting, "{round}"),
         log:
             session=f"{RESULTS}/logs/sessions/{setting.run}/{setting.name}/round{{round}}.log",
             engine=f"{RESULTS}/logs/sessions/{setting.run}/{setting.name}/round{{round}}.engine.log",
@@ -32,7 +32,7 @@ for rank, setting in enumerate(PLAN.settings.values()):
             rank=untracked_rank(rank),
             forced=untracked_forced,
         shell:
-            'rm -f "$(dirname {output.slice:q})"/* && '
+            'rm -f "$(dirname {output.slice:q})"/* && touch {output.slice:q} && '
             "exec python -m servebench session --slice {params.slice:q} --round {wildcards.round}"
             " --rank {params.rank} --runtime {params.runtime:q} --results {params.results:q}"
             " --models {params.models:q} --log {log.session:q}"

@@ -35,7 +35,7 @@ if PLAN.evaluations:
                 questions=questions_files(),
             output:
                 f"{RESULTS}/evaluations/{name}.parquet",
-                slice=touch(target_slice_file(name)),
+                slice=target_slice_file(name),
             log:
                 evaluation=f"{RESULTS}/logs/evaluations/{name}.log",
                 engine=f"{RESULTS}/logs/evaluations/{name}.engine.log",
@@ -54,7 +54,7 @@ if PLAN.evaluations:
                 runtime=untracked_runtime,
                 forced=untracked_forced,
             shell:
-                'rm -f "$(dirname {output.slice:q})"/* && '
+                'rm -f "$(dirname {output.slice:q})"/* && touch {output.slice:q} && '
                 "exec python -m servebench evaluate --slice {params.slice:q} --models {params.models:q}"
                 " --runtime {params.runtime:q} --results {params.results:q} --log {log.evaluation:q}"
                 " --engine-log {log.engine:q} {params.forced}"

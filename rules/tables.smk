@@ -4,14 +4,14 @@
 rule plan:
     output:
         plan=f"{RESULTS}/plan.json",
-        slice=touch(slice_file("plan", planning.reported(PLAN))),
+        slice=slice_file("plan", planning.reported(PLAN)),
     log:
         f"{RESULTS}/logs/plan.log",
     priority: 2_000_000
     params:
         plan=literal(planning.canonical(planning.reported(PLAN))),
     shell:
-        'rm -f "$(dirname {output.slice:q})"/* && '
+        'rm -f "$(dirname {output.slice:q})"/* && touch {output.slice:q} && '
         "printf '%s\n' {params.plan:q} > {output.plan:q} 2> {log:q}"
 
 
