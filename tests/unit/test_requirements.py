@@ -47,9 +47,8 @@ def test_each_model_is_fetched_once_and_its_size_is_about_until_it_is_known(h200
     manifest = tmp_path / "models" / "qwen3-14b-q8_0.json"
     manifest.parent.mkdir()
     (tmp_path / "blob").write_bytes(b"weights")
-    manifest.write_text(
-        json.dumps({"size_bytes": 7, "sha256": "ab" * 32, "path": "blob", "facts": {"kv_bytes_per_token": 1024}})
-    )
+    kept = {"size_bytes": 7, "sha256": "ab" * 32, "path": "blob", "facts": {"kv_bytes_per_token": 1024}}
+    manifest.write_text(json.dumps(kept | {"source": h200.models["qwen3-14b-q8_0"].source}))
     q8 = requirements.downloads(h200, tmp_path, tmp_path)[1]
     assert (q8.size_bytes, q8.exact, q8.present, q8.sha256) == (7, True, True, "ab" * 32)
     found = requirements.memory(h200, tmp_path, tmp_path)
@@ -68,7 +67,8 @@ def test_sliding_windows_bound_the_cache_and_an_older_manifest_does_not_know_the
     (tmp_path / "models").mkdir()
 
     def gib(facts):
-        manifest = json.dumps({"size_bytes": 7, "sha256": "ab" * 32, "path": "blob", "facts": facts})
+        kept = {"source": l4.models["gemma-4-e2b-4bit"].source, "size_bytes": 7, "sha256": "ab" * 32, "path": "blob"}
+        manifest = json.dumps(kept | {"facts": facts})
         (tmp_path / "models" / "gemma-4-e2b-4bit.json").write_text(manifest)
         return {one.setting: one.cache_gib for one in requirements.memory(l4, tmp_path, tmp_path)}["ollama-p32"]
 
