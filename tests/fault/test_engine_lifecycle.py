@@ -195,6 +195,22 @@ def test_what_a_killed_session_left_running_is_ended_by_the_next(tmp_path: Path)
     left.wait()
 
 
+def test_what_an_earlier_session_left_and_does_not_end_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stuck = subprocess.Popen(["sleep", "300"])
+    created = psutil.Process(stuck.pid).create_time()
+    with engines.devices.held("cpu", count=1, uses_gpu=False) as earlier:
+        earlier.remember({"processes": [[stuck.pid, created]], "container": None})
+    monkeypatch.setattr(launch, "SURVIVOR_PATIENCE_S", 0.2)
+    with monkeypatch.context() as patch:
+        patch.setattr(psutil.Process, "kill", lambda _: None)  # as in a call of the kernel that does not return
+        with pytest.raises(engines.InfrastructureError, match=f"earlier session do not end: {stuck.pid}; restart"):
+            failing(simulated(), tmp_path)
+    assert stuck.poll() is None
+    failing(simulated(), tmp_path)
+    assert gone(stuck.pid)
+    stuck.wait()
+
+
 def test_an_engine_that_dies_at_its_start_gives_its_last_words(tmp_path: Path) -> None:
     options = {"weights_gib": 20, "kv_bytes_per_token": 163_840, "device_gib": 24}
     with pytest.raises(engines.LaunchFailed, match=r"ended with status 1 before it was ready.*out of memory") as failed:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from servebench import plan
-from servebench.engines import launch
+from servebench.engines import launch, llama_server
 from servebench.engines.base import Launch, LaunchFailed
 from servebench.engines.devices import Devices
 from servebench.engines.llama_server import LlamaServer
@@ -92,11 +92,22 @@ def test_the_device_is_passed_by_its_uuid() -> None:
     assert dropped == ["CUDA_VISIBLE_DEVICES"]
 
 
-def test_a_shared_cache_is_larger_than_what_a_slot_may_hold() -> None:
-    published = adapter(slots=16, context=4096, args=("--kv-unified",))
-    assert published._cache_tokens(True, 40_960, 16) == 65_536
-    assert published._cache_tokens(False, 4096, 16) == 65_536
-    assert published._cache_tokens(None, 4096, 16) is None  # a build that does not say
+@pytest.mark.parametrize(
+    ("unified", "n_ctx", "n_ctx_slot", "tokens"),
+    [
+        (False, None, 4096, 65_536),  # 16 slots of 4,096
+        (True, 65_536, 40_960, 65_536),  # a slot may hold what the model was made for, the cache is larger
+        (True, None, 40_960, None),
+        (True, None, 8192, 8192),
+        (None, None, 4096, None),  # a build that does not say
+        (None, 65_536, 4096, 65_536),
+    ],
+)
+def test_tokens_of_the_cache_are_what_the_server_says_of_them(
+    unified: bool | None, n_ctx: int | None, n_ctx_slot: int, tokens: int | None
+) -> None:
+    told = {"kv_unified": unified, "n_ctx": n_ctx}
+    assert llama_server._cache_tokens(told, n_ctx_slot, 16, 40_960) == tokens
 
 
 def test_a_taken_port_is_not_chosen() -> None:

@@ -317,7 +317,7 @@ def _end_survivors(entry: Mapping[str, Any]) -> None:
         _, alive = psutil.wait_procs(survivors, timeout=SURVIVOR_PATIENCE_S)
         for process in alive:
             process.kill()
-        _, alive = psutil.wait_procs(alive, timeout=15)
+        _, alive = psutil.wait_procs(alive, timeout=SURVIVOR_PATIENCE_S)
         if stuck := ", ".join(str(process.pid) for process in alive if _lives(process)):
             raise InfrastructureError(f"processes of an earlier session do not end: {stuck}; restart the machine")
     if entry.get("container"):

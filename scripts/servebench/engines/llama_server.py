@@ -69,6 +69,7 @@ class LlamaServer(Adapter):
         environment = self.launch.environment
         truncated = [request.truncated for request in llama_log.requests(self.log())]
         wheel = environment["packages"].get("xllamacpp") if environment else None
+        n_ctx_train = (models.get("meta") or {}).get("n_ctx_train")
         n_ctx_slot = slots[0]["n_ctx"] if isinstance(slots, list) else props["default_generation_settings"]["n_ctx"]
         total = props["total_slots"]
         return {
@@ -76,9 +77,9 @@ class LlamaServer(Adapter):
             "build": props.get("build_info"),
             "slots": total,
             "n_ctx_slot": n_ctx_slot,
-            "n_ctx_train": (models.get("meta") or {}).get("n_ctx_train"),
+            "n_ctx_train": n_ctx_train,
             "kv_unified": log["kv_unified"],
-            "kv_cache_tokens": self._cache_tokens(log["kv_unified"], n_ctx_slot, total),
+            "kv_cache_tokens": _cache_tokens(log, n_ctx_slot, total, n_ctx_train),
             "threads": log["threads"],
             "offloaded_layers": log["offloaded_layers"],
             "all_layers": log["all_layers"],
@@ -133,12 +134,6 @@ class LlamaServer(Adapter):
             whole = self.setting.slots * self.setting.context
         return whole or None
 
-    def _cache_tokens(self, unified: bool | None, n_ctx_slot: int, slots: int) -> int | None:
-        """Tokens of the KV cache: the slots' own parts; a shared one is as large as asked, whatever a slot may hold."""
-        if unified is None:
-            return None
-        return max(n_ctx_slot, self._whole_context() or 0) if unified else n_ctx_slot * slots
-
     def probe(self, client: httpx.Client) -> list[Difference]:
         """As for all, but only once every slot is idle: work may go on after a client has left."""
         deadline = time.monotonic() + IDLE_TIMEOUT_S
@@ -147,6 +142,19 @@ class LlamaServer(Adapter):
                 return [Difference(what="slots", asked="idle", got=f"still busy after {IDLE_TIMEOUT_S:g} s")]
             time.sleep(0.1)
         return super().probe(client)
+
+
+def _cache_tokens(log: Mapping[str, Any], n_ctx_slot: int, slots: int, n_ctx_train: int | None) -> int | None:
+    """Tokens of the KV cache: as the log says, else the slots' own parts, or what a slot may hold of a shared one.
+
+    None where a slot may hold as much as the model was made for: a shared cache may be larger than that.
+    """
+    if log["n_ctx"] is not None or log["kv_unified"] is None:
+        found: int | None = log["n_ctx"]
+        return found
+    if not log["kv_unified"]:
+        return n_ctx_slot * slots
+    return n_ctx_slot if n_ctx_train is not None and n_ctx_slot < n_ctx_train else None
 
 
 def _most(asked: int | None, limit: int | None) -> int | None:
