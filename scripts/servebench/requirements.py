@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from servebench import estimate
+from servebench import estimate, models
 from servebench.engines import ADAPTERS, arguments, runtime
 from servebench.faults import Fault
 from servebench.job import manifest_of
 from servebench.models import facts, file, kv_cache
-from servebench.models.checking import recorded, size
+from servebench.models.checking import size
 from servebench.models.kv_cache import Cache
 from servebench.plan import Engine, Model, Plan, Setting, Struct
 
@@ -72,12 +72,12 @@ def _download(model: Model, results: Path, cache_root: Path) -> Download:
         there = (cache_root / manifest["path"]).exists()
         size_bytes, sha256 = int(manifest["size_bytes"]), str(manifest["sha256"])
         return Download(model=model, size_bytes=size_bytes, exact=True, present=there, sha256=sha256, own=own)
-    kept, found = _cached(model, cache_root), _local(model, cache_root)
+    found = _local(model, cache_root)
     return Download(
         model=model,
         size_bytes=size(found) if found else estimate.weights_bytes(model),
         exact=found is not None or model.size_bytes is not None,
-        present=kept is not None,
+        present=models.kept(model, cache_root) is not None,
         sha256=model.sha256,
         own=own,
     )
@@ -87,15 +87,10 @@ def _own(model: Model) -> Path | None:
     return file.path_of(model.source) if model.source and model.source.startswith("file://") else None
 
 
-def _cached(model: Model, cache_root: Path) -> Path | None:
-    """A model that another experiment has fetched."""
-    return recorded(cache_root / "models" / model.sha256) if model.sha256 else None
-
-
 def _local(model: Model, cache_root: Path) -> Path | None:
     """The model's file, in the cache or where its source names it, if it is there."""
     own = _own(model)
-    return _cached(model, cache_root) or (own if own and own.exists() else None)
+    return models.kept(model, cache_root) or (own if own and own.exists() else None)
 
 
 def _looked_at(model: Model, cache_root: Path) -> dict[str, Any]:

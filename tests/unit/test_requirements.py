@@ -1,6 +1,7 @@
 """What an experiment needs, before anything of it is there."""
 
 import errno
+import hashlib
 import io
 import json
 import shutil
@@ -15,6 +16,8 @@ from typer.testing import CliRunner
 
 from servebench import cli, configuration, estimate, plan_command, requirements
 from servebench.faults import Fault
+from servebench.models import ollama
+from servebench.models.checking import Wanted, accept
 
 CONFIG = configuration.ROOT / "config"
 
@@ -54,6 +57,48 @@ def test_each_model_is_fetched_once_and_its_size_is_about_until_it_is_known(h200
     found = requirements.memory(h200, tmp_path, tmp_path)
     (one,) = [one for one in found if one.setting == "llama-np16-q8_0"]
     assert one.cache_gib == 16 * 4096 * 1024 / 2**30
+
+
+def test_what_another_experiment_has_fetched_is_in_the_cache_however_it_is_pinned(h200, tmp_path):
+    model = h200.models["qwen3-14b-q4_k_m"]
+    (hub_file, snapshot), kept = (h200.models[key] for key in ("qwen3-14b-q8_0", "qwen3-14b-bf16")), tmp_path / "models"
+    pinned = msgspec.structs.replace(model, key="pinned", sha256=hashlib.sha256(b"weights").hexdigest())
+    plan = plan_of(h200, [model, hub_file, snapshot, pinned])
+    assert not any(one.present for one in requirements.downloads(plan, tmp_path, tmp_path))
+    for store in (kept / "ollama", kept / str(pinned.sha256)):
+        ollama_store(store, model.source)
+    file = kept / "hf" / "Qwen--Qwen3-14B-GGUF@None--Qwen3-14B-Q8_0.gguf" / "Qwen3-14B-Q8_0.gguf"
+    part = kept / "hf" / "Qwen--Qwen3-14B@None" / "tokenizer.json"
+    for path, accepted in ((file, file), (part, part.parent)):
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"weights")
+        accept(accepted, Wanted())
+    found = requirements.downloads(plan, tmp_path, tmp_path)
+    assert [(one.size_bytes, one.exact, one.present) for one in found] == [(7, True, True)] * 4
+    assert all(line.endswith(", in the cache") for line in plan_command.models(plan, tmp_path, tmp_path))
+    next((kept / "ollama" / "manifests").rglob("14b")).write_text("cut")
+    assert [one.present for one in requirements.downloads(plan, tmp_path, tmp_path)] == [False, True, True, True]
+
+
+def plan_of(h200, fetched):
+    """The plan with a setting for each of these models."""
+    one = h200.settings["llama-np16"]
+    settings = {model.key: msgspec.structs.replace(one, name=model.key, model=model) for model in fetched}
+    known = {model.key: model for model in fetched}
+    return msgspec.structs.replace(h200, settings=settings, models=known, evaluations=None)
+
+
+def ollama_store(store, source):
+    """A store that has this source, of seven bytes."""
+    parts = []
+    (store / "blobs").mkdir(parents=True)
+    for kind, content in (("config", b"{}"), ("model", b"weights")):
+        digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
+        ollama.blob_path(store, digest).write_bytes(content)
+        parts.append({"mediaType": f"application/vnd.ollama.image.{kind}", "digest": digest})
+    manifest = store / ollama.parse(source).manifest
+    manifest.parent.mkdir(parents=True)
+    manifest.write_text(json.dumps({"config": parts[0], "layers": parts[1:]}))
 
 
 def test_sliding_windows_bound_the_cache_and_an_older_manifest_does_not_know_them(tmp_path):

@@ -63,6 +63,12 @@ def fetch(
     }
 
 
+def kept(model: Model, cache_root: Path) -> Path | None:
+    """Where the cache has the model, unchecked; None where it is to be fetched or made."""
+    place = _place(model, cache_root)
+    return ollama.find(model.source or "", place) if _in_ollama(model) else recorded(place)
+
+
 def _facts(model: Model, found: Path) -> dict[str, Any]:
     try:
         return facts.of(found)

@@ -77,10 +77,10 @@ def find(source: str, store: Path) -> Path | None:
         return None
     raw = place.read_bytes()
     _check_digest(source, wanted, raw)
-    manifest = json.loads(raw)
-    if not all(blob_path(store, part["digest"]).is_file() for part in parts(manifest)):
+    named = _parts(raw)
+    if not named or not all(blob_path(store, part["digest"]).is_file() for part in named):
         return None
-    weights = [layer["digest"] for layer in manifest["layers"] if layer["mediaType"] == MODEL_LAYER]
+    weights = [part["digest"] for part in named if part.get("mediaType") == MODEL_LAYER]
     if len(weights) != 1:
         raise InfrastructureError(f"{source}: has {len(weights)} weight files; only models in one file are supported")
     return blob_path(store, weights[0])
@@ -91,9 +91,14 @@ def blob_path(store: Path, digest: str) -> Path:
     return store / "blobs" / digest.replace(":", "-")
 
 
-def parts(manifest: dict[str, Any]) -> list[dict[str, Any]]:
-    """All blobs a manifest names: the configuration and the layers."""
-    return [manifest["config"], *manifest["layers"]]
+def _parts(manifest: bytes) -> list[dict[str, Any]] | None:
+    """All blobs a manifest names, the configuration and the layers; None of what is no manifest."""
+    try:
+        found = json.loads(manifest)
+        parts: list[dict[str, Any]] = [found["config"], *found["layers"]]
+        return parts if all(isinstance(part["digest"], str) for part in parts) else None
+    except (ValueError, LookupError, TypeError):
+        return None
 
 
 def fetch(source: str, store: Path, progress: Callable[[str], None]) -> Path:
@@ -117,12 +122,11 @@ def _bring(
     wanted = parse(source)
     raw = _read(source, manifest_at)
     _check_digest(source, wanted, raw)
-    try:
-        digests = [part["digest"] for part in parts(json.loads(raw))]
-    except (ValueError, LookupError, TypeError):
-        raise InfrastructureError(f"{source}: {manifest_at} is no manifest of a model") from None
+    named = _parts(raw)
+    if not named:
+        raise InfrastructureError(f"{source}: {manifest_at} is no manifest of a model")
     (store / "blobs").mkdir(parents=True, exist_ok=True)
-    for digest in digests:
+    for digest in [part["digest"] for part in named]:
         blob = blob_path(store, digest)
         if not blob.is_file():
             cut = blob.with_name(f"{blob.name}-partial.d")
