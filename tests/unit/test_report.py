@@ -352,6 +352,17 @@ def conditions(page: str) -> str:
     return page[page.index('id="h-conditions"') : page.index('id="h-reproduce"')]
 
 
+def test_the_download_of_a_model_stands_beside_the_start_or_as_not_known() -> None:
+    rows = [CELL | {"setting": "llama-np4", "users": 4}, CELL | {"setting": "vllm-bf16", "users": 4}]
+    plan = synthetic.plan_of(rows)
+    records = list(synthetic.records_of(rows, plan))
+    for record in records:
+        if record.identity["setting"] == "vllm-bf16":
+            record.provenance["model"]["fetch_s"] = 271.5
+    starts = content.cold_starts(tables.make(records, [], plan))
+    assert {row["setting"]: row["model_fetch_s"] for row in starts} == {"llama-np4": "–", "vllm-bf16": "272"}
+
+
 def test_deviations_and_what_is_not_verified_stand_under_conditions() -> None:
     plan = synthetic.plan_of([CELL | {"setting": name, "users": 4} for name in ("llama-np16", "vllm-bf16")])
     assert "Not verified" not in conditions(report.page({}, plan))

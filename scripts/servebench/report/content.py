@@ -172,14 +172,18 @@ def round_trips(tables: Mapping[str, pa.Table], plan: Plan) -> list[dict[str, An
 
 
 def cold_starts(tables: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
-    """Per setting the range over its launches: seconds to healthy and to the first token, memory, CPUs and threads."""
+    """Per setting the range over its launches: seconds of the model's download, to healthy and to the first token;
+    memory, CPUs and threads."""
     found: dict[tuple[str, str], list[Row]] = {}
     for row in rows_of(tables, "sessions"):
         found.setdefault((row["run"], row["setting"]), []).append(row)
     fit = {(row["run"], row["setting"]): row["requests_fit"] for row in rows_of(tables, "memory")}
     return [
         {"id": start(run, setting), "setting": setting, "launches": len(rows), "fit": fit.get((run, setting))}
-        | {name: _span(rows, name) for name in ("healthy_s", "first_token_s", "memory_gib", "cpus", "threads")}
+        | {
+            name: _span(rows, name)
+            for name in ("model_fetch_s", "healthy_s", "first_token_s", "memory_gib", "cpus", "threads")
+        }
         for (run, setting), rows in found.items()
     ]
 

@@ -163,6 +163,7 @@ def _session_row(session_id: str, group: Sequence[Record]) -> Row:
             "users": [r.identity["users"] for r in group if r.status == "ok"],
             "model_sha256": _part(provenance, "model").get("sha256"),
             "model_size_bytes": _part(provenance, "model").get("size_bytes"),
+            "model_fetch_s": _part(provenance, "model").get("fetch_s"),
             "cores": _part(provenance, "machine").get("cores"),
             "machine_memory_gib": _part(provenance, "machine").get("memory_gib"),
             "log": last.get("log"),

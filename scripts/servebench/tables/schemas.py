@@ -155,6 +155,7 @@ machine_memory_gib real of the machine, beside that of its GPUs
 fingerprint text
 model_sha256 text
 model_size_bytes int
+model_fetch_s real its download, before the launch; null where it did not come over a network in one go
 log text
 """
     ),
