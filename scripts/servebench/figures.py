@@ -387,6 +387,8 @@ def _doubts(rows: _Rows, figures: dict[str, Figure], line: Line, calibrated_user
         doubts.append(f"unsteady window: {told}")
     if figures["reasoning_replies"]:
         doubts.append(f"reasoning seen: {figures['reasoning_replies']} replies")
+    if counted := int((rows.real & (rows.status == "ok") & (rows.table["tokens_from"].to_numpy() == "chunks")).sum()):
+        doubts.append(f"tokens are chunks: {counted} replies without usage")
     beyond = int((rows.ok & (rows.stamps("cached_tokens") >= 0) & ~rows.told_cached).sum())
     if beyond:
         doubts.append(f"impossible usage: {beyond} replies with more cached than prompt tokens")

@@ -203,6 +203,15 @@ def test_output_of_a_request_longer_than_the_window_is_measured_though_it_has_no
     assert found["valid"]
 
 
+def test_chunks_that_stand_for_tokens_are_a_doubt():
+    """A chunk may hold several tokens; a server that sends usage, or a tokenizer, says how many."""
+    told, untold = reply(0, 11, [11.5, 12]), exchange(
+        request_id=1, sent_ns=13 * S, end_ns=14 * S, blocks=[(14 * S, delta(content="x") + delta("stop"))]
+    )  # fmt: skip
+    assert figures(told)["valid"]
+    assert figures(told, untold)["invalid_reasons"] == "tokens are chunks: 1 replies without usage"
+
+
 def test_cancelled_requests_are_nothing():
     cancelled = reply(1, 21, [21.5, 22], failure="cancelled")
     found = figures(reply(0, 11, [11.5, 12]), cancelled)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -480,6 +481,32 @@ def test_rounds_on_two_machines_are_marked() -> None:
     second = list(synthetic.records_of(MAIN[:1], plan, machine=synthetic.LAPTOP))[1]
     row = tables.settings(tables.measurements([first, second], Line())).to_pylist()[0]
     assert "mixed machines" in row["marks"]
+
+
+@pytest.mark.parametrize(
+    ("part", "key", "mark"),
+    [
+        ("session", "engine_version", "engine_version: 0.10.2 / 0.11.0"),
+        ("session", "engine_build", "engine_build: {engine_build} / 0.11.0"),
+        ("engine", "pin", "engine_pin: {engine_pin} / 0.11.0"),
+        ("model", "sha256", "model_sha256: {model_sha256} / 0.11.0"),
+    ],
+)
+def test_rounds_of_two_servers_are_marked(part: str, key: str, mark: str) -> None:
+    first, second = itertools.islice(synthetic.records_of(MAIN[:1], synthetic.plan_of(MAIN[:1])), 2)
+
+    def marks() -> list[str]:
+        return tables.settings(tables.measurements([first, second], Line())).to_pylist()[0]["marks"]
+
+    assert marks() == []
+    before = tables.measurements([first], Line()).to_pylist()[0]
+    if part == "session":
+        before["engine_version"] = first.session["engine_version"] = "0.10.2"
+        second.session["engine_version"] = "0.10.2"
+        second.session[key] = "0.11.0"
+    else:
+        second.provenance[part][key] = "0.11.0"
+    assert marks() == [mark.format(**before)]
 
 
 def test_foreign_use_in_two_samples_makes_a_measurement_invalid() -> None:

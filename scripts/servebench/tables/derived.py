@@ -78,6 +78,11 @@ def _marks(good: Sequence[Row], rounds: int, change: Row | None, machines: Mappi
     devices = dict.fromkeys(row["device"] for row in good if row["device"])
     if len(devices) > 1:
         yield f"mixed devices: {' / '.join(devices)}"
+    for key in ("engine_version", "engine_build", "engine_pin", "model_sha256"):
+        served = dict.fromkeys(str(row[key]) for row in good)
+        if len(served) > 1:
+            yield f"{key}: {' / '.join(served)}"
+            break  # the rest goes with it
     if any(row["foreign_samples"] is None for row in good):
         yield "foreign use unknown"
     if partly := list(dict.fromkeys(_foreign_known(row) for row in good if _partly_unknown(row))):
