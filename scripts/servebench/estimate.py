@@ -223,15 +223,19 @@ def minutes(seconds: float) -> str:
     return f"about {whole} min" if whole < 60 else f"about {whole // 60} h {whole % 60:02d} min"
 
 
+def _count(number: int, of: str) -> str:
+    return f"{number} {of}" if number == 1 else f"{number} {of}s"
+
+
 def announcement(plan: Plan, results: str | Path) -> str:
     """What is about to be measured and how long it takes, one paragraph for the console."""
     left = plan.measurements - done(plan, Path(results))
     head = (
-        f"servebench: experiment {plan.experiment}: {len(plan.settings)} settings, {plan.measurements} measurements"
-        f" in {plan.rounds} round{'s' if plan.rounds > 1 else ''}"
+        f"servebench: experiment {plan.experiment}: {_count(len(plan.settings), 'setting')},"
+        f" {_count(plan.measurements, 'measurement')} in {_count(plan.rounds, 'round')}"
     )
     if asked := plan.evaluations:
-        head += f", {asked.answers} questions to each of {len(asked.targets)} targets"
+        head += f", {_count(asked.answers, 'question')} to each of {_count(len(asked.targets), 'target')}"
     if not left and remaining_s(plan, Path(results)) == 0:
         return f"{head}, all of them there"
     time_left = minutes(remaining_s(plan, Path(results)))

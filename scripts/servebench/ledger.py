@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,7 +90,8 @@ def discard(
 
 
 def _options(configfiles: Sequence[Path]) -> str:
-    return " ".join(["", "--configfile", *map(str, configfiles)]) if configfiles else ""
+    """As a shell takes them."""
+    return " " + shlex.join(["--configfile", *map(str, configfiles)]) if configfiles else ""
 
 
 def _by_setting(plan: Plan, folder: Path) -> Iterator[str]:

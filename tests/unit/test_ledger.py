@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,11 +52,14 @@ def test_a_failed_measurement_stands_with_the_command_that_tries_it_again(tmp_pa
     store.write(failed, path)
     lines, count = ledger.report(plan, tmp_path, [Path("config/h200.yaml"), Path("site.yaml")])
     assert count == 1
+    assert lines[0].startswith("servebench: experiment h200: 1 setting, 2 measurements in 2 rounds, 2 to measure: ")
     assert lines[-2:] == [
         "failed: main llama-np4 round 1, 1 user: out of memory",
         f"  again: snakemake --cores 1 --force {path} --configfile config/h200.yaml site.yaml",
     ]
     assert ledger.report(plan, tmp_path)[0][-1] == f"  again: snakemake --cores 1 --force {path}"
+    again = ledger.report(plan, tmp_path, [Path("my site's 設定.yaml")])[0][-1]
+    assert shlex.split(again)[-2:] == ["--configfile", "my site's 設定.yaml"]
 
 
 def test_a_damaged_measurement_is_named_and_its_remedy_works(tmp_path: Path) -> None:
