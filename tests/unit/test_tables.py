@@ -16,7 +16,7 @@ import pytest
 import synthetic
 from servebench import estimate, store, tables, tabulate
 from servebench import plan as planning
-from servebench.figures import Line
+from servebench.figures import Line, measurement_figures
 from servebench.models.kv_cache import Cache, Layer
 from servebench.plan import Plan
 from servebench.store import Record
@@ -78,6 +78,14 @@ def test_what_was_measured_as_configured_otherwise_is_not_tabulated_under_this_c
     file = tmp_path / "measurements/main/llama-np4/round1/users001.parquet"
     with pytest.raises(tabulate.Outdated, match=f"^{file}: was measured as configured otherwise; move it away and run"):
         tabulated(tmp_path, now)
+
+
+def test_every_figure_of_a_measurement_is_a_column() -> None:
+    record = next(iter(synthetic.records_of(MAIN[:1], synthetic.plan_of(MAIN[:1]))))
+    found = measurement_figures(record.requests, record.chunks, record.meta or {}, Line())
+    row = tables.measurements([record], Line()).to_pylist()[0]
+    found["invalid_reasons"] = row["invalid_reasons"]
+    assert {name: row[name] for name in found} == found
 
 
 def test_figures_of_the_synthetic_records_are_the_published_ones() -> None:

@@ -18,7 +18,7 @@ from servebench.figures import SCHEDULED_MODES, Line, measurement_figures
 from servebench.plan import ForeignUse
 from servebench.store import Discarded, Record
 from servebench.tables.files import table
-from servebench.tables.schemas import FIGURES, SCHEMAS
+from servebench.tables.schemas import DETAILS, FIGURES, SCHEMAS
 from servebench.tables.watched import in_window, slowed
 
 Row = dict[str, Any]
@@ -45,7 +45,7 @@ def _measurement_row(record: Record, line: Line) -> Row:
     row |= {"foreign_unknown": sum(value is None for value in seen), "telemetry_samples": len(seen)}
     if record.status == "ok":
         figures = _figures(record, line, foreign)
-        row |= {name: figures[name] for name in (*FIGURES, *_JUDGEMENTS)}
+        row |= {name: figures[name] for name in (*FIGURES, *DETAILS, *_JUDGEMENTS)}
         row |= _energy(record, row["output_tok_s"])
         row["invalid_reasons"] = str(figures["invalid_reasons"]).split("; ") if figures["invalid_reasons"] else []
     return (

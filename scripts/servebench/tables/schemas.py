@@ -61,7 +61,52 @@ e2e_p50_s real from sending (or due) to the end of the reply
 e2e_p95_s real
 e2e_p99_s real
 """
-FIGURES: Mapping[str, str] = {line.split()[0]: line.split()[1] for line in _FIGURES.split("\n")[1:-1]}
+# The rest of them, in `measurements` alone.
+_DETAILS = """
+failures_http_error int of the target requests, by what failed: an HTTP status that is no success
+failures_connect_error int no connection
+failures_timeout int not ended in time
+failures_idle_timeout int nothing arrived for too long
+failures_reset int connection lost in the reply
+failures_truncated int ended too early, or is no HTTP that can be read
+failures_in_band_error int an error inside the stream
+failures_empty int a reply without content
+other_failures int failures among requests that are no targets
+resent int requests sent twice because a kept-alive connection had died
+finished_by_length int target replies that ended at max_tokens
+without_done int target replies without the stream's closing word
+tokens_from_usage int requests whose tokens the server counted
+tokens_from_tokenizer int requests whose tokens the model's tokenizer counted
+tokens_from_chunks int requests whose chunks stand for tokens
+tokens_per_chunk real
+prompt_tokens_mean real
+prompt_tokens_min real
+prompt_tokens_max real
+output_tokens_p50 real
+output_tokens_min real
+output_tokens_max real
+cached_tokens_mean real prompt tokens from the server's cache
+ttft_max_s real
+ttft_p95_all_infinite bool the rank of ttft_p95_all_s falls on a failure
+ttft_answer_p50_s real to the first token that is not reasoning
+e2e_mean_s real
+backlog_start int open loop, trace: requests due and not over when the window began
+backlog_end int open loop, trace: the same when it ended
+prefill_p95_s real
+queue_wait_p95_s real
+goodput_share real of the target requests, those that met the line each on its own
+client_loop_lag_p99_s real how late the event loop of a load process was
+client_loop_lag_max_s real
+send_delay_p50_s real sent after it was due
+"""
+
+
+def _kinds(lines: str) -> Mapping[str, str]:
+    return {line.split()[0]: line.split()[1] for line in lines.split("\n")[1:-1]}
+
+
+FIGURES: Mapping[str, str] = _kinds(_FIGURES)
+DETAILS: Mapping[str, str] = _kinds(_DETAILS)
 _RANGES = "\n".join(f"{name}_min {kind} over the rounds\n{name}_max {kind}" for name, kind in FIGURES.items())
 
 _MEASURED: Mapping[str, pa.Schema] = {
@@ -74,6 +119,7 @@ status text! ok or failed
 reason text why it failed
 """
         + _FIGURES
+        + _DETAILS
         + """
 window_s real length of the window
 memory_gib real largest memory of the server's processes so far in its session
