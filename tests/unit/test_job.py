@@ -1,0 +1,80 @@
+"""In a folder of results without Snakemake's records nothing is taken for what it is not."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from servebench import configuration, engines, estimate, job, plan, tabulate
+from servebench.tasks import answers
+from servebench.tasks.schemas import table
+
+LOCK = "a" * 64
+
+
+def context(results: Path, loaded: plan.Plan) -> job.Context:
+    setting = next(iter(loaded.settings.values()))
+    return job.Context(
+        slice=plan.session_slice(loaded, setting),
+        models=loaded.models,
+        results=results,
+        runtime=loaded.runtime,
+        engine_log=results / "engine.log",
+        retry_failed=False,
+    )
+
+
+def write(path: Path, content: Mapping[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content), encoding="utf-8")
+
+
+def test_a_manifest_of_another_model_is_refused_with_its_file_and_the_remedy(tmp_path: Path) -> None:
+    loaded = configuration.read([configuration.ROOT / "config" / "config.yaml"])
+    setting = next(iter(loaded.settings.values()))
+    file = tmp_path / "models" / f"{setting.model.key}.json"
+    write(file, {"key": setting.model.key, "sha256": "0" * 64, "size_bytes": 1, "path": "models/x"})
+    said = f"^{file}: is not of models.{setting.model.key}; remove it and run the same again$"
+    with pytest.raises(engines.InfrastructureError, match=said):
+        context(tmp_path, loaded).weights(setting)
+
+
+@pytest.mark.parametrize(
+    ("lock", "python", "again"),
+    [(LOCK, sys.executable, False), ("b" * 64, sys.executable, True), (LOCK, "/elsewhere/bin/python", True)],
+    ids=["as made", "of another lock", "on another machine"],
+)
+def test_an_environment_of_another_lock_or_machine_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lock: str, python: str, again: bool
+) -> None:
+    found = {"lock_sha256": lock, "python": python}
+    write(tmp_path / "engines" / "llama-cpp.json", found)
+    monkeypatch.setattr(engines.environment, "make", lambda name, *_, **__: {"made again": name})
+    monkeypatch.setattr(engines, "launched", lambda session, **given: given["environment"])
+    loaded = configuration.read([configuration.ROOT / "config" / "config.yaml"])
+    session = next(loaded.sessions())
+    engine = plan.Engine(key="llama", kind="llama-server", environment="llama-cpp", pin=LOCK)
+    setting = msgspec.structs.replace(session.setting, engine=engine)
+    given = context(tmp_path, loaded).launched(msgspec.structs.replace(session, setting=setting), None)
+    assert given == ({"made again": "llama-cpp"} if again else found)
+
+
+def test_what_was_answered_as_configured_otherwise_is_not_tabulated(tmp_path: Path) -> None:
+    loaded = configuration.read([configuration.ROOT / "config" / "config.yaml"])
+    assert loaded.evaluations
+    target, setting = next(iter(loaded.evaluations.targets.items()))
+    digest = plan.digest(job.identified(plan.target_slice(loaded, target), setting, tmp_path))
+    file = estimate.target_path(tmp_path, target)
+    answers.write(answers.Evaluated(table("answers", []), {"digest": digest}), file)
+    assert tabulate._replies(loaded, tmp_path, target).facts == {"digest": digest}
+    answers.write(answers.Evaluated(table("answers", []), {"digest": "of another"}), file)
+    with pytest.raises(
+        tabulate.Outdated, match=f"^{file}: was answered as configured otherwise; remove it and run the"
+    ):
+        tabulate._replies(loaded, tmp_path, target)
