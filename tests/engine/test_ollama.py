@@ -59,6 +59,7 @@ def test_the_inner_server_is_read_from_the_log(tmp_path: Path) -> None:
     assert differences == []
     assert (found["slots"], found["n_ctx_slot"], found["kv_unified"]) == (16, 4096, False)
     assert (found["n_batch"], found["n_ubatch"], found["kv_cache_tokens"]) == (2048, 2048, 65536)
+    assert (found["jinja"], found["chat_template"]) == (False, "chatml")
     assert found["inner_argv"][-6:] == ["--flash-attn", "auto", "-b", "2048", "-ub", "2048"]
     assert (found["gpu_share"], found["offloaded_layers"], found["version"]) == (1.0, 41, "0.40.16")
 

@@ -143,6 +143,8 @@ class Ollama(Adapter):
             "all_layers": start["all_layers"],
             "n_batch": int(batch) if batch else start["n_batch"],
             "n_ubatch": int(micro_batch) if micro_batch else start["n_ubatch"],
+            "jinja": "--no-jinja" not in inner if inner else None,
+            "chat_template": value(inner, ("--chat-template",)),
             "inner_argv": inner or None,
             "runner_starts": max(len(line.findall(log)) for line in STARTS) or None,
             "truncated_prompts": len(TRUNCATED.findall(log)),
