@@ -21,7 +21,7 @@ CACHE = (
 )
 
 
-def facts(log: str, tmp_path: Path, **setting: Any) -> tuple[dict[str, Any], list[tuple[str, Any, Any]]]:
+def facts(log: str, tmp_path: Path, metrics: str = "", **setting: Any) -> tuple[dict[str, Any], list[tuple[str, Any, Any]]]:
     """What the adapter makes of a log, and the differences."""
     (tmp_path / "log").write_text(log, encoding="utf-8")
     entry: dict[str, Any] = {"name": "s16", "run": "main", "slots": 16, "context": 512, "users": (1,), **setting}
@@ -38,7 +38,7 @@ def facts(log: str, tmp_path: Path, **setting: Any) -> tuple[dict[str, Any], lis
         )
     )
     answers = {
-        "/metrics": httpx.Response(200, text='vllm:cache_config_info{block_size="128"} 1.0\n'),
+        "/metrics": httpx.Response(200, text='vllm:cache_config_info{block_size="128"} 1.0\n' + metrics),
         "/version": httpx.Response(200, json={"version": "0.32.0"}),
         "/v1/models": httpx.Response(200, json={"data": [{"id": "small", "root": "/m/qwen3", "max_model_len": 512}]}),
     }
@@ -67,3 +67,14 @@ def test_slots_are_those_the_server_says(
 
 def test_a_cache_smaller_than_one_request_is_a_difference(tmp_path: Path) -> None:
     assert facts(ARGUMENTS + CACHE.replace("8,192", "384"), tmp_path)[1] == [("kv_cache_tokens", "at least 512", 384)]
+
+
+def test_speculation_is_acceptance_and_length(tmp_path: Path) -> None:
+    """Ten drafts of four tokens, 25 of them right: 62.5 %, and 3.5 tokens a step with the one that needs no draft."""
+    counts = {"drafts": 10, "draft_tokens": 40, "accepted_tokens": 25}
+    told = "".join(f'vllm:spec_decode_num_{name}_total{{engine="0"}} {count}.0\n' for name, count in counts.items())
+    found, _ = facts(ARGUMENTS + CACHE, tmp_path, told)
+    assert (found["draft_acceptance"], found["mean_accepted_length"]) == (0.625, 3.5)
+    for nothing in ("", told.replace("10.0", "0.0").replace("40.0", "0.0").replace("25.0", "0.0")):
+        found, _ = facts(ARGUMENTS + CACHE, tmp_path, nothing)
+        assert (found["draft_acceptance"], found["mean_accepted_length"]) == (None, None)

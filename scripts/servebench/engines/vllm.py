@@ -85,9 +85,7 @@ class Vllm(Adapter):
             "preemptions": found.total("vllm:num_preemptions_total"),
             "prefix_cache_queries": found.total("vllm:prefix_cache_queries_total"),
             "prefix_cache_hits": found.total("vllm:prefix_cache_hits_total"),
-            "draft_tokens": found.total("vllm:spec_decode_num_draft_tokens_total"),
-            "accepted_tokens": found.total("vllm:spec_decode_num_accepted_tokens_total"),
-            "drafts": found.total("vllm:spec_decode_num_drafts_total"),
+            **_speculation(found),
         }
 
     def compare(self, facts: Mapping[str, Any]) -> list[Difference]:
@@ -114,6 +112,20 @@ class Vllm(Adapter):
                 return [Difference(what="requests running", asked=0, got=int(running))]
             time.sleep(0.1)
         return super().probe(client)
+
+
+def _speculation(found: metrics.Metrics) -> dict[str, float | None]:
+    """Since the start; the mean length, as vLLM's own log counts it, includes the token that needs no draft."""
+    drafts, tokens, accepted = (
+        found.total(f"vllm:spec_decode_num_{what}_total") for what in ("drafts", "draft_tokens", "accepted_tokens")
+    )
+    return {
+        "drafts": drafts,
+        "draft_tokens": tokens,
+        "accepted_tokens": accepted,
+        "draft_acceptance": accepted / tokens if tokens and accepted is not None else None,
+        "mean_accepted_length": 1 + accepted / drafts if drafts and accepted is not None else None,
+    }
 
 
 def _first(pattern: re.Pattern[str], text: str) -> str | None:
