@@ -21,7 +21,9 @@ CACHE = (
 )
 
 
-def facts(log: str, tmp_path: Path, metrics: str = "", **setting: Any) -> tuple[dict[str, Any], list[tuple[str, Any, Any]]]:
+def facts(
+    log: str, tmp_path: Path, metrics: str = "", **setting: Any
+) -> tuple[dict[str, Any], list[tuple[str, Any, Any]]]:
     """What the adapter makes of a log, and the differences."""
     (tmp_path / "log").write_text(log, encoding="utf-8")
     entry: dict[str, Any] = {"name": "s16", "run": "main", "slots": 16, "context": 512, "users": (1,), **setting}
