@@ -14,8 +14,8 @@ import yaml
 
 import synthetic
 from servebench import charts, configuration, report, tables
-from servebench.charts.style import LANGUAGES, labels
-from servebench.report import answer, content, evaluated, questions
+from servebench.charts.style import LANGUAGES, digits, labels, span
+from servebench.report import answer, content, evaluated, published, questions
 
 CELL = {
     "run": "main",
@@ -603,7 +603,7 @@ def test_facts_that_are_not_as_published_stand_beside_the_published() -> None:
     names = ("what", "published", "found", "met")
     rows = [row | {"round": n} | dict(zip(names, fact, strict=True)) for n in (1, 2) for fact in facts]
     content_of["expected"] = tables.table("expected", rows)
-    found = content.expected(content_of)
+    found = published.expected(content_of)
     assert (found["met"], found["facts"]) == (2, 6)
     assert [(r["what"], r["published"], r["found"]) for r in found["others"]] == [
         ("threads", "96", "8"),
@@ -614,6 +614,22 @@ def test_facts_that_are_not_as_published_stand_beside_the_published() -> None:
     assert page.count("the server does not tell") == 1
     content_of["expected"] = tables.table("expected", [])
     assert "As published: " not in report.page(content_of, plan)
+
+
+def test_every_published_cell_stands_beside_what_was_found_here() -> None:
+    content_of, plan = made({"setting": "llama-np16", "users": 4})
+    reference = tables.read_reference(synthetic.REFERENCES / "h200-concurrency.csv")
+    cells = [row for row in reference if row["setting"] == "llama-np16" and row["users"] in (4, 8)]
+    content_of["reproduction"] = tables.reproduction(content_of["settings"], cells)
+    (fold,) = published.cells(content_of)
+    assert [row[0] for row in fold.rows] == ["llama-np16 · 4", "llama-np16 · 8"]
+    row = next(row for row in content_of["reproduction"].to_pylist() if row["figure"] == "output_tok_s")
+    told = f"{span(row['published_min'], row['published_max'])} → {span(row['measured_min'], row['measured_max'])}"
+    column = [head["en"] for head in fold.heads].index("Output tok/s")
+    assert fold.rows[0][column] == f"{told} ({digits(row['ratio'])} ×) ≈" and row["overlap"]
+    assert fold.rows[1][column].endswith(" → –")
+    page = report.page(content_of, plan)
+    assert fold.rows[0][column] in page and '<a href="../tables/reproduction.parquet">' in page
 
 
 def test_all_values_can_be_filtered_by_engine_quantization_and_slots() -> None:

@@ -36,7 +36,7 @@ from servebench.charts.style import (
     words,
 )
 from servebench.plan import Plan
-from servebench.report import answer, content, evaluated, questions
+from servebench.report import answer, content, evaluated, published, questions
 from servebench.tables import SCHEMAS, read_all
 
 HERE = Path(__file__).parent
@@ -99,8 +99,9 @@ def page(tables: Mapping[str, pa.Table], plan: Plan, style: Mapping[str, Any] | 
         replies=evaluated.replies(tables),
         under_load=evaluated.under_load(tables),
         starts=content.cold_starts(tables),
-        published=content.published(tables),
-        expected=content.expected(tables),
+        published=published.figures(tables),
+        published_cells=published.cells(tables),
+        expected=published.expected(tables),
         machines=content.machines(tables),
         fingerprints=len({row["fingerprint"] for row in rows_of(tables, "sessions") if row["fingerprint"]}),
         client=_client(tables),

@@ -188,40 +188,6 @@ def cold_starts(tables: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
     ]
 
 
-def published(tables: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
-    """Per run and figure: cells published, of these measured here, of these with overlapping ranges; ratios."""
-    found: dict[tuple[str, str], list[Row]] = {}
-    for row in rows_of(tables, "reproduction"):
-        found.setdefault((row["run"], row["figure"]), []).append(row)
-    summary = []
-    for (run, figure), rows in found.items():
-        known = [row for row in rows if row["overlap"] is not None]
-        ratios = [row["ratio"] for row in known if row["ratio"] is not None]
-        summary.append(
-            {
-                "run": run,
-                "figure": figure,
-                "cells": len(rows),
-                "measured": len(known),
-                "overlap": sum(row["overlap"] for row in known),
-                "ratios": span(min(ratios), max(ratios)) if ratios else "–",
-            }
-        )
-    return summary
-
-
-def expected(tables: Mapping[str, pa.Table]) -> dict[str, Any]:
-    """Facts published of the settings: how many are as published, and each other one once, by what was found."""
-    rows = rows_of(tables, "expected")
-    others = [tuple(row[n] for n in ("run", "setting", "what", "published", "found")) for row in rows if not row["met"]]
-    names = ("run", "setting", "what", "published", "found")
-    return {
-        "facts": len(rows),
-        "met": sum(row["met"] is True for row in rows),
-        "others": [dict(zip(names, other, strict=True)) for other in dict.fromkeys(others)],
-    }
-
-
 def _span(rows: Sequence[Row], name: str) -> str:
     there = [row[name] for row in rows if row[name] is not None]
     return span(min(there), max(there)) if there else "–"
