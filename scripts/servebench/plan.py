@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -44,6 +44,11 @@ class ForeignUse(Struct, frozen=True, kw_only=True):
     share: float = 0.05
     samples: int = 2
     action: str = "discard"
+
+    def exceeded(self, shares: Iterable[float | None]) -> int | None:
+        """In how many samples others took that share or more, of those that tell; None where none tells."""
+        seen = [share for share in shares if share is not None]
+        return sum(share >= self.share for share in seen) if seen else None
 
 
 class About(Struct, frozen=True, kw_only=True):

@@ -73,6 +73,7 @@ class _Measuring:
         self.users_before: list[int] = []
         self.load_cpus = cpus.allot(self.setting.cpus).get("load", [])
         self.model: dict[str, Any] | None = None
+        self.log_before = ""
 
     def run(self, missing: list[int]) -> None:
         """Measure the missing numbers of users in ascending order."""
@@ -105,7 +106,7 @@ class _Measuring:
         """One number of users, again while others use the device, at most ATTEMPTS times."""
         for attempt in range(1, ATTEMPTS + 1):
             age_s = (time.monotonic_ns() - server.launched_ns) / 1e9
-            log_start = server.log_size()
+            log_start, self.log_before = server.log_size(), ""
             try:
                 measured = measure(
                     Target(
@@ -119,26 +120,25 @@ class _Measuring:
                     processes=self.setting.processes,
                     seed=self._seed(users, attempt),
                     cpus=self.load_cpus,
+                    begin=partial(self._begin, server, log_start),
                     progress=partial(self._tell, watcher, users),
                 )
             except LoadError as error:
                 state = "" if server.alive() else "the server died: "
                 raise engines.LaunchFailed(f"{state}{error}", server.log_tail()) from error
             self.users_before.append(users)
-            served = _served(
-                server.log_since(log_start), measured.meta["probe"]
-            )  # before `check` asks something itself
+            served = _served(server.log_since(log_start), self.log_before)  # before `check` asks something itself
             telemetry = watcher.table(measured.meta["load_start_ns"], measured.meta["load_end_ns"])
-            foreign = _foreign_samples(telemetry.to_pydict(), self.context.runtime.foreign_use)
-            measured.meta["foreign_use"] = msgspec.to_builtins(self.context.runtime.foreign_use)
+            rule = self.context.runtime.foreign_use
+            foreign = rule.exceeded(telemetry["foreign_utilisation"].to_pylist())
+            measured.meta["foreign_use"] = msgspec.to_builtins(rule)
             differences = server.check()
             facts = self._facts(server, watcher, age_s, telemetry.to_pydict(), measured) | {"served": served}
             if differences:
                 reason = "after the measurement: " + _sentence(differences)
                 self._keep(users, status="ok", reason=None, facts=facts, discarded=reason)
                 raise engines.AskedNotGot(reason, server.log_tail(), differences)
-            rule = self.context.runtime.foreign_use
-            if foreign < rule.samples or rule.action == "mark":
+            if foreign is None or foreign < rule.samples or rule.action == "mark":
                 self._keep(users, status="ok", reason=None, facts=facts)
                 self._say(users, measured)
                 return
@@ -258,6 +258,9 @@ class _Measuring:
     def _name(self) -> str:
         return f"{self.setting.run} {self.setting.name} round {self.session.round}"
 
+    def _begin(self, server: engines.Server, log_start: int) -> None:
+        self.log_before = server.log_since(log_start)
+
     def _tell(self, watcher: watch.Watcher, users: int, news: Mapping[str, Any]) -> None:
         """What is known while it is measured, for those who watch; tokens are only counted afterwards."""
         sample = watcher.latest() or {}
@@ -295,18 +298,13 @@ def _sentence(differences: Sequence[Mapping[str, Any]]) -> str:
     return "; ".join(f"{d['what']}: asked {d['asked']}, got {d['got']}" for d in differences)
 
 
-def _served(log: str, probe: Mapping[str, Any] | None) -> dict[str, list[Any]]:
-    """The requests that llama-server's log tells of, as columns; {} where the server writes no such log.
+def _served(log: str, before: str) -> dict[str, list[Any]]:
+    """The requests of the load that llama-server's log tells of, as columns; {} where the server writes no such log.
 
-    The load generator's own `probe`, one request before the load, is none of them.
+    `before` is how the log began before the load: the load generator's own request, whatever became of it.
     """
-    found = llama_log.requests(log)[1 if probe and probe["status"] == "ok" else 0 :]
+    found = llama_log.requests(log)[len(llama_log.requests(before)) :]
     return llama_log.columns(found) if found else {}
-
-
-def _foreign_samples(telemetry: dict[str, list[Any]], rule: plan.ForeignUse) -> int:
-    """In how many samples others took the rule's share of the device or more; unknown samples are not among them."""
-    return sum(value is not None and value >= rule.share for value in telemetry["foreign_utilisation"])
 
 
 def _number(value: figures.Figure, digits: int) -> str:

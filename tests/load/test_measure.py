@@ -431,6 +431,17 @@ def test_the_start_is_spread_over_one_measured_answer():
     assert [firsts[user] for user in range(5)] == [round(probe["answer_s"] * 1e9 * user / 5) for user in range(5)]
 
 
+def test_the_load_begins_when_the_probe_is_over_whatever_became_of_it():
+    seen = []
+    workload = Workload(max_tokens=8, warmup_s=0.1, window_s=0.3, timeout_s=0.5)
+    with ScriptedServer(lambda received: reply(2) if received.number else [20.0]) as server:
+        target = Target(url=server.url, model="scripted")
+        measurement = measure(target, workload, 2, begin=lambda: seen.append(len(server.received)))
+    assert measurement.meta["probe"]["status"] == "timeout"
+    assert seen == [1]
+    assert len(measurement.requests) == len(server.received) - 1
+
+
 def test_no_server_is_an_error_and_leaves_nobody_behind():
     with pytest.raises(LoadError, match=r"127\.0\.0\.1:9.*refused"):
         measure(Target(url="http://127.0.0.1:9", model="m"), Workload(warmup_s=0, window_s=1), 2)

@@ -39,7 +39,7 @@ def record_with(setting: str, log: str) -> store.Record:
     """The first measurement of the setting, with what the session would keep of this log."""
     cell = next(c for c in CELLS if c["setting"] == setting)
     first = next(iter(synthetic.records_of([cell], synthetic.plan_of(CELLS))))
-    return replace(first, served=session._served(log, None))
+    return replace(first, served=session._served(log, ""))
 
 
 def counted(*records: store.Record) -> dict[str, tuple[int, int]]:
@@ -90,10 +90,22 @@ def test_what_a_server_says_is_kept_with_its_measurement(tmp_path: Path) -> None
 
 
 def test_the_load_generators_own_request_before_the_load_is_left_out() -> None:
-    log = log_of([(520, 2000.0, 0), (521, 3.0, 0)])
-    assert session._served(log, {"status": "ok"})["prompt_tokens"] == [521]
-    assert session._served(log, {"status": "connect_error"})["prompt_tokens"] == [520, 521]
-    assert session._served(log_of([(520, 2000.0, 0)]), {"status": "ok"}) == {}
+    log, probe = log_of([(520, 2000.0, 0), (521, 3.0, 0)]), log_of([(520, 2000.0, 0)])
+    assert session._served(log, probe)["prompt_tokens"] == [521]
+    assert session._served(log, "")["prompt_tokens"] == [520, 521], "none was asked for, or it never got there"
+    assert session._served(probe, probe) == {}
+
+
+def test_a_request_before_the_load_that_was_given_up_is_left_out_and_busy_until_it_ends() -> None:
+    probe = "0.00.000.000 I slot launch_slot_: id  0 | task 0 | processing task, is_child = 0\n"
+    load = """\
+0.00.900.000 I slot launch_slot_: id  1 | task 7 | processing task, is_child = 0
+0.01.000.000 W srv          stop: cancel task, id_task = 0
+0.01.000.100 I slot      release: id  0 | task 0 | stop processing: n_tokens = 700, truncated = 0
+0.01.100.000 I slot launch_slot_: id  0 | task 9 | processing task, is_child = 0
+"""
+    found = session._served(probe + load, probe)
+    assert (found["task"], found["busy_slots"], found["cancelled"]) == ([7, 9], [2, 2], [False, False])
 
 
 def test_the_log_of_a_measurement_is_what_was_written_during_it(tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def test_what_others_have_disturbed_is_on_record_and_measured_again(
     made: Measured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = iter([3, 0, 0])
-    monkeypatch.setattr(session, "_foreign_samples", lambda telemetry, rule: next(found))
+    monkeypatch.setattr(plan.ForeignUse, "exceeded", lambda rule, shares: next(found))
     made.run()
     assert made.measured == [1, 1, 2]
     assert made.statuses() == ["ok", "ok"]
@@ -224,7 +224,7 @@ def test_what_does_not_count_is_no_result_even_when_nothing_can_be_written_of_it
     if why == "the server has changed":
         made.during = change(double)
     else:
-        monkeypatch.setattr(session, "_foreign_samples", lambda telemetry, rule: 3)
+        monkeypatch.setattr(plan.ForeignUse, "exceeded", lambda rule, shares: 3)
     full_disk(monkeypatch, "discarded")
     with pytest.raises(OSError, match="No space left"):
         made.run()

@@ -131,6 +131,17 @@ def test_foreign_use_that_is_not_known_often_enough_to_decide_is_marked(unknown:
     assert [m for m in marks_of(first, second) if m.startswith("foreign")] == ([mark] if mark else [])
 
 
+def test_how_often_is_enough_is_the_rule_it_was_measured_by() -> None:
+    first, second = both_rounds()
+    first.telemetry["foreign_utilisation"][:9] = [None] * 9
+    for limit in (9, 10):
+        for record in (first, second):
+            record.meta["foreign_use"] = {"share": 0.05, "samples": limit, "action": "discard"}
+        told = [m for m in marks_of(first, second) if m.startswith("foreign")]
+        assert told == (["foreign use partly unknown: known in 141 of 150 samples"] if limit == 9 else [])
+        assert row_of(first)["foreign_limit"] == limit
+
+
 def test_each_round_with_unknown_samples_is_told() -> None:
     first, second = both_rounds()
     first.telemetry["foreign_utilisation"][:9] = [None] * 9

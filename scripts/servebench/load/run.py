@@ -46,11 +46,13 @@ def measure(
     processes: int | None = None,
     seed: int = 0,
     cpus: Sequence[int] = (),
+    begin: Callable[[], None] | None = None,
     progress: Progress | None = None,
 ) -> Measurement:
     """Load `target` with `users` users (open loop and trace: connections opened beforehand) as `workload` says.
 
     `seed` decides prompts' order, number lines, pauses and arrivals. `cpus` are those of the load processes, (): any.
+    `begin` is called once, after the probe and before the first request of the load.
     `progress` is called about once a second with
     {phase (warmup|window|drain|whole), elapsed_s, total_s (None when unknown), running, finished, failures, pieces_s,
     first_piece_s}. Nothing is parsed while the load runs: the last two, pieces of replies that arrived in the last
@@ -58,7 +60,7 @@ def measure(
     Raises Fault for what cannot be asked, before anything starts, and LoadError when no connection can be opened at
     all or a worker dies; failed requests are results.
     """
-    return run(target, workload, users, processes=processes, seed=seed, cpus=cpus, progress=progress)[0]
+    return run(target, workload, users, processes=processes, seed=seed, cpus=cpus, begin=begin, progress=progress)[0]
 
 
 def run(
@@ -69,6 +71,7 @@ def run(
     processes: int | None = None,
     seed: int = 0,
     cpus: Sequence[int] = (),
+    begin: Callable[[], None] | None = None,
     progress: Progress | None = None,
     clock: bool = False,
 ) -> tuple[Measurement, pa.Table | None]:
@@ -103,7 +106,7 @@ def run(
         ]
         try:
             with Workers(jobs, cpus) as workers:
-                conductor = _Conductor(workers, target.url, workload, users, progress)
+                conductor = _Conductor(workers, target.url, workload, users, begin, progress)
                 conductor.conduct()
         finally:
             if tickets is not None:
@@ -147,6 +150,7 @@ class _Conductor:
     url: str
     workload: Workload
     users: int
+    begin: Callable[[], None] | None
     progress: Progress | None
     start_ns: int = 0
     window: tuple[int, int] | None = None
@@ -169,6 +173,8 @@ class _Conductor:
         if self.opened == 0:
             raise LoadError(f"{self.url}: no connection could be opened: {ready[0]['refusal']}; is the server up?")
         self.spread_s = self._spread_s()
+        if self.begin is not None:
+            self.begin()
         self.start_ns = monotonic_ns() + 200_000_000  # time for every worker to hear it and to be ready
         self.started_at = datetime.now(UTC).isoformat(timespec="seconds")
         workers.tell(start_ns=self.start_ns, spread_s=self.spread_s)

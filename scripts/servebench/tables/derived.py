@@ -18,7 +18,7 @@ import pyarrow as pa
 from servebench.engines import ADAPTERS
 from servebench.expected import as_text, compare
 from servebench.models.kv_cache import Cache, types_known
-from servebench.plan import ForeignUse, Plan, Setting
+from servebench.plan import Plan, Setting
 from servebench.tables.files import table
 from servebench.tables.measured import micro_batch
 from servebench.tables.schemas import FIGURES, SCHEMAS
@@ -97,7 +97,7 @@ def _marks(good: Sequence[Row], rounds: int, change: Row | None, machines: Mappi
 
 def _partly_unknown(row: Row) -> bool:
     """Whether the samples that do not tell could be those for which a measurement is thrown out, where others tell."""
-    return row["foreign_samples"] is not None and row["foreign_unknown"] >= ForeignUse().samples
+    return row["foreign_samples"] is not None and row["foreign_unknown"] >= row["foreign_limit"]
 
 
 def _foreign_known(row: Row) -> str:

@@ -37,14 +37,16 @@ def measurements(records: Sequence[Record], line: Line) -> pa.Table:
 
 def _measurement_row(record: Record, line: Line) -> Row:
     identity, session, provenance = record.identity, record.session, record.provenance
-    foreign, seen = foreign_samples(record), record.telemetry.get("foreign_utilisation", ())
+    rule, seen = _foreign_rule(record), record.telemetry.get("foreign_utilisation", ())
+    foreign = rule.exceeded(seen)
     row: Row = dict.fromkeys(SCHEMAS["measurements"].names)
     row |= _setting(record)
     row |= {name: identity[name] for name in ("users", "round", "digest")}
     row |= {"status": record.status, "reason": record.reason, "invalid_reasons": [], "foreign_samples": foreign}
     row |= {"foreign_unknown": sum(value is None for value in seen), "telemetry_samples": len(seen)}
     if record.status == "ok":
-        figures = _figures(record, line, foreign)
+        row["foreign_limit"] = rule.samples
+        figures = _figures(record, line, foreign, rule)
         row |= {name: figures[name] for name in (*FIGURES, *DETAILS, *_JUDGEMENTS)}
         row |= _energy(record, row["output_tok_s"])
         row["invalid_reasons"] = str(figures["invalid_reasons"]).split("; ") if figures["invalid_reasons"] else []
@@ -77,24 +79,17 @@ def _energy(record: Record, output_tok_s: float | None) -> Row:
 _JUDGEMENTS = ("window_s", "meets_line", "line_confidence", "reference_only", "valid")
 
 
-def _figures(record: Record, line: Line, foreign: int | None) -> Mapping[str, Any]:
+def _figures(record: Record, line: Line, foreign: int | None, rule: ForeignUse) -> Mapping[str, Any]:
     found = list(slowed(record))
-    limit = _foreign_limit(record)
-    if foreign is not None and foreign >= limit.samples:
-        found.append(f"foreign use of the device: {foreign} samples of {100 * limit.share:g} % or more")
+    if foreign is not None and foreign >= rule.samples:
+        found.append(f"foreign use of the device: {foreign} samples of {100 * rule.share:g} % or more")
     calibrated = _part(record.provenance, "calibration").get("max_users")
     return measurement_figures(
         record.requests, record.chunks, record.meta or {}, line, calibrated_users=calibrated, found=found
     )
 
 
-def foreign_samples(record: Record) -> int | None:
-    """Samples in which others used the device more than the limit; None when nobody could see them."""
-    seen = [value for value in record.telemetry.get("foreign_utilisation", ()) if value is not None]
-    return sum(value >= _foreign_limit(record).share for value in seen) if seen else None
-
-
-def _foreign_limit(record: Record) -> ForeignUse:
+def _foreign_rule(record: Record) -> ForeignUse:
     """From when on a measurement is not to be trusted: as configured when it was measured."""
     return msgspec.convert((record.meta or {}).get("foreign_use") or {}, ForeignUse)
 

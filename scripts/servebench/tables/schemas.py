@@ -128,6 +128,7 @@ power_w real of the server's GPUs together, mean over the window; null when a sa
 joules_per_token real of the server's GPUs, for each output token of the window
 foreign_samples int samples in which others used the device more than runtime.foreign_use allows
 foreign_unknown int! samples that do not tell whether others used it
+foreign_limit int from so many samples of foreign use on it is not valid: runtime.foreign_use as it was measured
 telemetry_samples int! samples there are of the machine
 meets_line bool within the line: both limits, no failure, enough target requests
 line_confidence real that the true TTFT p95 is within the line, from the number of passes
