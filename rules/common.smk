@@ -26,6 +26,12 @@ if workflow.config_settings.config and not workflow.overwrite_configfiles:
         " name the file it changes, too: --configfile config/config.yaml"
     )
 
+if sys.getfilesystemencoding() != "utf-8":
+    raise WorkflowError(
+        f"names and texts are {sys.getfilesystemencoding()} for Python here, not UTF-8; unset PYTHONUTF8, or export"
+        " LC_ALL=C.UTF-8"
+    )
+
 try:
     # Files named on the command line replace the default one (profiles/default); Snakemake still lists it.
     PLAN = configuration.load(

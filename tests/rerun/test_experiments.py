@@ -1,5 +1,6 @@
 """The published experiments as `snakemake -n` sees them, and every published argument in what would be launched."""
 
+import os
 import re
 import shlex
 import subprocess
@@ -296,3 +297,15 @@ def test_what_nothing_pins_is_said_in_both_languages(name):
     texts = [loaded.title, *loaded.deviations, *loaded.unverified]
     texts += [model.unverified for model in loaded.models.values() if not model.sha256]
     assert all(set(text) == {"en", "ja"} for text in texts)
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="needs a Python that can be without UTF-8")
+def test_without_utf_8_nothing_starts(tmp_path):
+    command = [sys.executable, "-m", "snakemake", "--snakefile", ROOT / "Snakefile", "--directory", tmp_path, "-n"]
+    env = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0"}
+    command += ["--cores", "1", "--configfile", CONFIG / "config.yaml"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "names and texts are ascii for Python here, not UTF-8; unset PYTHONUTF8, or export LC_ALL=C.UTF-8" in (
+        done.stdout + done.stderr
+    )
