@@ -1,6 +1,7 @@
 """A real model on llama.cpp is asked a few questions, several at a time, twice."""
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -67,7 +68,11 @@ def test_two_files_of_a_real_model(quick, llama_environment, tmp_path):
     questions = {name: data.asked_questions(tmp_path, name, task) for name, task in quick.evaluations.tasks.items()}
     made = evaluated.make(quick.evaluations, found, questions)
     targets = made["targets"].to_pylist()
-    assert [(row["target"], row["same_prompts"], row["marks"]) for row in targets] == [(t, True, []) for t in TARGETS]
+    # So small a model writes on to the token limit.
+    cut = Counter(row["target"] for row in made["answers"].to_pylist() if row["outcome"] == "truncated")
+    said = {target: f"without_answer: proofreading: {n} of 6 replies (truncated {n})" for target, n in cut.items()}
+    assert [(row["target"], row["same_prompts"]) for row in targets] == [(target, True) for target in TARGETS]
+    assert [row["marks"] for row in targets] == [[said[target]] if target in said else [] for target in TARGETS]
     assert targets[0]["prompt_tokens_sha256"] == targets[1]["prompt_tokens_sha256"] is not None
     assert {row["target"] for row in made["comparisons"].to_pylist()} == {"Q4_1"}
     assert made["under_load"].num_rows == 1
