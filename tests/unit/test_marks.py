@@ -11,6 +11,7 @@ import pytest
 
 import synthetic
 from servebench.charts import marks
+from servebench.tables import evaluated
 
 MADE_IN = ("figures.py", "tables/derived.py", "tables/measured.py", "tables/watched.py", "tables/evaluated.py")
 # What returns evidence alone, by the kind it is for.
@@ -92,3 +93,20 @@ def test_names_and_figures_in_a_mark() -> None:
     assert marks.translated(both)["ja"].endswith("とする返事 3 件 / something new")
     assert marks.translated("out of memory: 3 GiB") == dict.fromkeys(("en", "ja"), "out of memory: 3 GiB")
     assert marks.told([], "ja") == "–"
+
+
+@pytest.mark.parametrize(
+    ("replies", "failures", "mark"),
+    [
+        (0, 0, None),
+        (0, 3, "no_load: all 3 requests of the load failed: HTTP 400"),
+        (5, 0, None),
+        (5, 3, "load_failed: 3 of 8 requests: HTTP 400"),
+    ],
+)
+def test_a_load_that_was_answered_has_not_failed_as_a_whole_whatever_was_asked_under_it(
+    replies: int, failures: int, mark: str | None
+) -> None:
+    load = {"users": 3, "replies": replies, "failures": failures, "failed": "HTTP 400" if failures else None}
+    sessions = [{}, {"load": load}, {"load": dict.fromkeys(("replies", "failures"), 0) | {"failed": None}}]
+    assert list(evaluated._load_marks(sessions)) == ([mark] if mark else [])

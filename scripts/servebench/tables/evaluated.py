@@ -90,7 +90,7 @@ def _targets(asked: Evaluations, evaluated: Sequence[Evaluated], answers: pa.Tab
             "marks": [
                 *_marks(facts, same, machines[name], machines[asked.baseline]),
                 *_without_answer(outcomes.get(name, {})),
-                *_load_marks(asked, name, facts, outcomes),
+                *_load_marks(facts["sessions"] if asked.under_load else ()),
             ],
             "sessions": len(facts["sessions"]),
             **{key: last.get(key) for key in _SERVER},
@@ -136,20 +136,15 @@ def _without_answer(outcomes: Mapping[str, Counter[str]]) -> Iterator[str]:
             yield f"without_answer: {task}: {sum(bad.values())} of {replies} replies ({kinds})"
 
 
-def _load_marks(
-    asked: Evaluations, target: str, facts: Mapping[str, Any], outcomes: Mapping[str, Any]
-) -> Iterator[str]:
+def _load_marks(sessions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Whether the load of `under_load` was one."""
-    loads = [session["load"] for session in facts["sessions"] if "load" in session]
-    if not (asked.under_load and loads):
-        return
-    failures = sum(load.get("failures", 0) for load in loads)
-    requests = failures + sum(load.get("replies", 0) for load in loads)
-    why = next((load["failed"] for load in reversed(loads) if load.get("failed")), None)
-    if named(target, LOADED, {"users": asked.under_load.users}) not in outcomes:
-        yield f"no_load: all {requests} requests of the load failed: {why}"
+    loads = [session["load"] for session in sessions if "load" in session]
+    failures, replies = (sum(load[key] for load in loads) for key in ("failures", "replies"))
+    why = next((load["failed"] for load in reversed(loads) if load["failed"]), None)
+    if failures and not replies:
+        yield f"no_load: all {failures} requests of the load failed: {why}"
     elif failures:
-        yield f"load_failed: {failures} of {requests} requests: {why}"
+        yield f"load_failed: {failures} of {failures + replies} requests: {why}"
 
 
 def _prompt_tokens(one: Evaluated) -> dict[str, list[int]]:
