@@ -46,7 +46,7 @@ _SLOW = ("setting", "users", "band_low", "band_high", *_COUNTS)
 _MICRO_BATCH = ("engine_kind", "micro_batch", "users_most", "settings", *_COUNTS)
 _PREFILLS = ("setting", "users", "band_low", "band_high", "slow", "total")
 _PRICES = ("usd_per_million_tokens", "tokens_per_s_per_usd_h")
-_RATIO = ("kind", "setting", "baseline", "users", "figure", "ratio_min", "ratio_max", "rounds")
+_RATIO = ("kind", "setting", "baseline", "users", "figure", "ratio_min", "ratio_max", "rounds", "marks")
 
 
 def concurrency(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> dict[str, Any]:
@@ -280,6 +280,7 @@ SCHEMA: Mapping[str, Any] = _object(
             ratio_min=_REAL,
             ratio_max=_REAL,
             rounds=_INT,
+            marks=_TEXTS,
         )
     ),
 )

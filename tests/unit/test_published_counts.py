@@ -153,9 +153,8 @@ def ratios_of(kind: str, ours: Cell, theirs: Cell, crossed: bool) -> tuple[float
     crossed: the ranges do not say which value belongs to which round."""
     a, b = OUTPUT[ours], OUTPUT[theirs]
     pairs = {ours: a, theirs: b[::-1] if crossed else b}
-    found = tables.ratios(
-        measured({place: [{"output_tok_s": float(v)} for v in values] for place, values in pairs.items()}), PLAN
-    )
+    rounds = measured({place: [{"output_tok_s": float(v)} for v in values] for place, values in pairs.items()})
+    found = tables.ratios(rounds, tables.settings(rounds), PLAN)
     (row,) = (row for row in found.to_pylist() if row["kind"] == kind and row["setting"] == ours[1])
     assert row["rounds"] == 2
     return row["ratio_min"], row["ratio_max"], row["ratio_max"] * (0.5 / a[0] + 0.5 / b[0])

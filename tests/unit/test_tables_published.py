@@ -37,7 +37,7 @@ def made() -> tuple[dict[str, pa.Table], Plan]:
         "measurements": measured,
         "settings": settings,
         "sessions": sessions,
-        "ratios": tables.ratios(measured, plan),
+        "ratios": tables.ratios(measured, settings, plan),
         "slow_requests": slow,
         "slow_by_micro_batch": tables.slow_by_micro_batch(slow, sessions),
         "slow_prefills": tables.table(

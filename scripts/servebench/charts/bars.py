@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
-from servebench.charts.marks import told
+from servebench.charts.marks import starred, told
 from servebench.charts.style import Row, Style, grouped, inline, rows_of, span, width_px
 
 LIGHT, BAR_PX = 0.42, 25
@@ -17,9 +17,9 @@ LIGHT, BAR_PX = 0.42, 25
 def bar(name: str, row: Row, figure: str, group: str = "") -> Row:
     """A bar for a row of `settings` (or of a table made from it) and one of its ranged figures."""
     low, high = row[f"{figure}_min"], row[f"{figure}_max"]
-    marks = row.get("marks", [])
+    marks = row["marks"]
     return {
-        "name": name + (" *" if marks else ""),
+        "name": starred(name, marks),
         "group": group,
         "engine": row["engine_kind"],
         "low": low,

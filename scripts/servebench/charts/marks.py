@@ -24,6 +24,11 @@ def told(marks: Iterable[str], language: str) -> str:
     return "; ".join(translated(mark)[language] for mark in marks) or "–"
 
 
+def starred(name: str, marks: Iterable[str]) -> str:
+    """The name, with a star where there are marks."""
+    return f"{name} *" if list(marks) else name
+
+
 def _evidence(text: str) -> Mapping[str, str]:
     for pattern, texts in _patterns():
         if found := pattern.fullmatch(text):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from servebench.charts.marks import starred
 from servebench.charts.spans import intervals
 from servebench.charts.style import Row, Style, rows_of, span
 
@@ -18,7 +19,7 @@ def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
     engines = {row["setting"]: row["engine_kind"] for row in rows_of(tables, "settings", run)}
     return [
         {
-            "name": row["setting"],
+            "name": starred(row["setting"], row["marks"]),
             "group": str(row["users"]),
             "engine": engines[row["setting"]],
             "low": row["ratio_min"],
@@ -26,6 +27,7 @@ def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
             "middle": (row["ratio_min"] * row["ratio_max"]) ** 0.5,
             "text": f"{span(row['ratio_min'], row['ratio_max'])} ×",
             "control": row["baseline"],
+            "marks": row["marks"],
         }
         for row in sorted(rows_of(tables, "ratios", run), key=lambda row: row["users"])
         if row["kind"] == "control" and row["figure"] == "output_tok_s" and row["ratio_min"] > 0

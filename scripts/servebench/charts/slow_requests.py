@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from servebench.charts.marks import starred
 from servebench.charts.spans import intervals
 from servebench.charts.style import Row, Style, rows_of
 from servebench.statistics import share_interval
@@ -30,13 +31,14 @@ def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
             rows.append(
                 {
                     "kind": kind,
-                    "name": f"{row['setting']} · {row['users']}",
+                    "name": starred(f"{row['setting']} · {row['users']}", place["marks"]),
                     "engine": place["engine_kind"],
                     "low": 100 * low,
                     "high": 100 * high,
                     "middle": 100 * count / total,
                     "text": text if kind == "band" else "",
                     "text_at": 100.0,
+                    "marks": place["marks"],
                     "band": f"{row['band_low']}–{row['band_high']}",
                 }
             )

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import altair as alt
 
+from servebench.charts.marks import told
 from servebench.charts.style import FAINT, INK, MUTED, PAPER, Row, Style, grouped, inline, width_px
 
 ROW_PX = 22
@@ -24,7 +25,8 @@ def intervals(
     ticks: Sequence[float] | None = None,
     **values: Any,
 ) -> Any:
-    """Rows of `name, low, high, middle, text, engine`, in the order given, in groups where they have a `group`.
+    """Rows of `name, low, high, middle, text, engine`, in the order given, in groups where they have a `group`; `marks`
+    where measurements have them.
 
     The text stands at `high`, or at `text_at` where a row has it.
     `neutral` is where a rule stands; `shade` is drawn grey; `shapes` are the values of `kind` that are told apart;
@@ -32,7 +34,12 @@ def intervals(
     """
     if not rows:
         return style.nothing(key, **values)
-    entries = [{"text_at": row["high"]} | row | {"colour": _colour(row, style)} for row in rows]
+    entries = [
+        {"text_at": row["high"]}
+        | row
+        | {"colour": _colour(row, style), "marks": told(row.get("marks", ()), style.language)}
+        for row in rows
+    ]
     room = max(width_px(row["text"]) for row in entries) + 24
     domain = _domain(entries, scale, neutral, shade, room / style.width)
     x_scale = alt.Scale(type=scale, domain=domain, nice=False)
@@ -77,7 +84,11 @@ class _Frame:
         layers = [
             base.mark_rule(strokeWidth=4, opacity=0.55).encode(x, y, colour, x2="high:Q"),
             base.mark_point(size=64, filled=True, opacity=1, stroke=PAPER[0], strokeWidth=1).encode(
-                self.x("middle"), y, colour, shape=shape, tooltip=style.tooltip(row="name:N", value="text:N")
+                self.x("middle"),
+                y,
+                colour,
+                shape=shape,
+                tooltip=style.tooltip(row="name:N", value="text:N", marks="marks:N"),
             ),
             base.mark_text(align="left", dx=9).encode(self.x("text_at"), y, text="text:N"),
         ]

@@ -8,6 +8,7 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
+from servebench.charts.marks import starred
 from servebench.charts.style import FAINT, LINE, Row, Style, inline, rows_of
 
 TABLE = "timeline"
@@ -38,6 +39,8 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
     """Three plots over the same seconds; the window is shaded."""
     best, rows = _highest(tables, run), points(tables, run)
     values: dict[str, Any] = {name: best[name] if best else "–" for name in ("setting", "users", "round")}
+    if best is not None:
+        values["setting"] = starred(best["setting"], best["invalid_reasons"])
     if best is None or not rows:
         return style.nothing("timeline", **values)
     rows.append(rows[-1] | {"second": rows[-1]["second"] + 1})  # where the last step ends

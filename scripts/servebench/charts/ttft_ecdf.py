@@ -8,6 +8,7 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
+from servebench.charts.marks import starred, told
 from servebench.charts.style import LINE, MUTED, Row, Style, inline, rows_of
 
 STEPS = 32
@@ -16,9 +17,11 @@ TABLE = "ttft"
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
     """From `ttft`: at most 32 steps per measurement; a share counts failed requests as never answered."""
-    engines = {row["setting"]: row["engine_kind"] for row in rows_of(tables, "settings", run)}
+    places = {(row["setting"], row["users"]): row for row in rows_of(tables, "settings", run)}
     return [
-        {"setting": row["setting"], "engine": engines[row["setting"]], "users": row["users"], "round": row["round"]}
+        {name: row[name] for name in ("setting", "users", "round")}
+        | {"engine": places[row["setting"], row["users"]]["engine_kind"]}
+        | {"marks": places[row["setting"], row["users"]]["marks"]}
         | step
         for row in rows_of(tables, "ttft", run)
         for step in steps(row["ttft_s"], row["failures"])
@@ -47,16 +50,17 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
     limit = style.line["ttft_p95_s"]
     shades = [0.3 + 0.7 * n / max(1, len(levels) - 1) for n in range(len(levels))]
     below = alt.Legend(orient="bottom", direction="horizontal", symbolStrokeColor=MUTED[0])
-    tooltip = style.tooltip(users="users:Q", round="round:N")
+    tooltip = style.tooltip(users="users:Q", round="round:N", marks="marks:N")
     tooltip += [
         alt.Tooltip(f"{name}:Q", title=style.say(f"charts.ttft_ecdf.{axis}"), format=form)
         for name, axis, form in (("s", "x", ".3~f"), ("share", "y", ".0%"))
     ]
     panels = []
     for n, name in enumerate(names):
-        engine = next(row["engine"] for row in rows if row["setting"] == name)
+        own = [row for row in rows if row["setting"] == name]
+        engine = own[0]["engine"]
         title = style.say("charts.ttft_ecdf.y") if n % 3 == 0 else None
-        base = alt.Chart(inline(row for row in rows if row["setting"] == name))
+        base = alt.Chart(inline(row | {"marks": told(row["marks"], style.language)} for row in own))
         curve = base.mark_line(interpolate="step-after", strokeWidth=1.6, color=style.colour(engine)).encode(
             alt.X("s:Q", scale=scale, title=style.say("charts.ttft_ecdf.x")).axis(
                 format="~r", values=ticks, grid=False
@@ -71,7 +75,13 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
         )
         rule = alt.Chart(inline([{"limit": limit}])).mark_rule(strokeDash=[6, 4], color=LINE[0])
         where = rule.encode(alt.X("limit:Q", scale=scale))
-        header = alt.TitleParams(name, color=style.colour(engine), fontSize=13, anchor="start", fontWeight="normal")
+        header = alt.TitleParams(
+            starred(name, {mark for row in own for mark in row["marks"]}),
+            color=style.colour(engine),
+            fontSize=13,
+            anchor="start",
+            fontWeight="normal",
+        )
         layers = [where, curve] if min(ends) / 1.2 <= limit <= max(ends) * 1.2 else [curve]
         panels.append(alt.layer(*layers).properties(width=270, height=170, title=header))
     chart = panels[0] if len(panels) == 1 else alt.concat(*panels, columns=3, spacing=16)

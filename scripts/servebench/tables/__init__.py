@@ -93,7 +93,7 @@ def make(
         "expected": expected(launches, plan),
         "unstable": unstable(measured),
         "queueing": queueing(ranges),
-        "ratios": ratios(measured, plan),
+        "ratios": ratios(measured, ranges, plan),
         "slow_requests": slow,
         "slow_by_micro_batch": slow_by_micro_batch(slow, launches),
         "served": told,

@@ -180,7 +180,7 @@ def slow_by_micro_batch(slow_requests: pa.Table, sessions: pa.Table) -> pa.Table
     )
 
 
-def ratios(measurements: pa.Table, plan: Plan) -> pa.Table:
+def ratios(measurements: pa.Table, settings_table: pa.Table, plan: Plan) -> pa.Table:
     """Ratios between settings that differ in one thing, within a round, as their range over the rounds.
 
     control: every setting of a run that names a control, over it. engine, slots, quantization: what alone differs.
@@ -190,10 +190,13 @@ def ratios(measurements: pa.Table, plan: Plan) -> pa.Table:
     for row in measurements.to_pylist():
         if row["status"] == "ok":
             at[row["run"], row["setting"]][row["users"], row["round"]] = row
+    marks = {tuple(row[name] for name in _PLACE): row["marks"] for row in settings_table.to_pylist()}
     rows: list[Row] = []
     for one, base in permutations(plan.settings.values(), 2):
         for kind in _kinds(one, base, plan):
-            rows += _ratio_rows(kind, one, base, at[one.run, one.name], at[base.run, base.name])
+            for row in _ratio_rows(kind, one, base, at[one.run, one.name], at[base.run, base.name]):
+                both = [mark for s in (one, base) for mark in marks[s.run, s.name, row["users"]]]
+                rows.append(row | {"marks": list(dict.fromkeys(both))})
     return table("ratios", sorted(rows, key=lambda row: (row["kind"], row["run"])))
 
 

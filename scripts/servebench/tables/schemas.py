@@ -238,6 +238,7 @@ ttft_p50_s_min real
 ttft_p50_s_max real
 ttft_p95_s_min real
 ttft_p95_s_max real
+marks texts! reasons not to trust the row
 """
     ),
     "ratios": schema(
@@ -252,6 +253,7 @@ figure text!
 ratio_min real! over the rounds, each within one round
 ratio_max real!
 rounds int!
+marks texts! reasons not to trust either of the two
 """
     ),
     "slow_requests": schema(
