@@ -35,14 +35,14 @@ class Workspace:
 
     def __init__(self, folder: Path, source: Path = ROOT) -> None:
         self.folder, self.source = folder, source
-        self.config = copy.deepcopy(CONFIG)
+        self.config, self.comment = copy.deepcopy(CONFIG), ""
         self.results = folder / "results" / CONFIG["experiment"]
         # A node name of its own: the device lock does not wait for whatever else runs on this machine.
         self.env = {**os.environ, "SLURMD_NODENAME": f"test-{folder.name}-{os.getpid()}"}
 
     def command(self, *arguments: str) -> list[str]:
         file = self.folder / "config.yaml"
-        file.write_text(yaml.safe_dump(self.config, sort_keys=False))
+        file.write_text(self.comment + yaml.safe_dump(self.config, sort_keys=False))
         command = [str(BIN / "snakemake"), "--cores", "1", "--snakefile", str(self.source / "Snakefile"), *arguments]
         return [*command, "--directory", str(self.folder), "--configfile", str(file)]
 

@@ -1,13 +1,16 @@
 """What Snakemake plans after a complete run, for each kind of change: nothing is measured twice without need."""
 
+import json
 import os
 import re
 import shutil
 import subprocess
+import zipfile
+from pathlib import Path
 
 import pytest
 
-from servebench import store, tables
+from servebench import charts, store, tables
 from workspace import ROOT, Workspace
 
 TABLES = {"plan": 1, "tables": 1, "charts": 1, "pictures": 1, "report": 1}
@@ -35,23 +38,30 @@ def test_nothing_changed_nothing_planned(after):
     assert "Nothing to be done" in after.snakemake("all")
 
 
+def test_all_of_a_round_is_measured_before_the_next_begins(complete):
+    files = (complete / "results/reruns/measurements").rglob("*.parquet")
+    records = sorted((store.read(file) for file in files), key=lambda record: record.meta["load_start_ns"])
+    order = [tuple(record.identity[name] for name in ("round", "setting", "users")) for record in records]
+    assert order == [(round_, setting, users) for round_ in (1, 2) for setting in ("one", "two") for users in (1, 2)]
+
+
 @pytest.mark.parametrize(
     "change",
     [
         lambda c: c["runtime"].update(ready_timeout_s=99, ports=[31000, 31999]),
         lambda c: c["models"]["none"].update(source="https://elsewhere.example/x.gguf"),
-        lambda c: c.update(settings=dict(reversed(c["settings"].items()))) or c["settings"]["one"].update(args=[]),
+        lambda c: c["settings"]["one"].update(args=[]),
     ],
-    ids=["runtime", "address", "key-order"],
+    ids=["runtime", "address", "default"],
 )
-def test_how_it_is_run_measures_nothing(after, change):
+def test_how_it_is_run_plans_nothing(after, change):
     change(after.config)
-    assert not [rule for rule in after.planned() if rule.startswith("session")]
-
-
-def test_ports_and_timeouts_plan_nothing_at_all(after):
-    after.config["runtime"].update(ready_timeout_s=99, ports=[31000, 31999])
     assert after.planned() == {}
+
+
+def test_another_order_of_settings_measures_nothing(after):
+    after.config["settings"] = dict(reversed(after.config["settings"].items()))
+    assert after.planned() == TABLES
 
 
 def test_one_setting_changed(after):
@@ -86,11 +96,9 @@ def test_touched_files_plan_nothing(after):
 
 
 def test_comments_plan_nothing(after):
-    done = after.planned()
-    file = after.folder / "config.yaml"
-    file.write_text("# a comment\n" + file.read_text())
-    assert done == {}
+    after.comment = "# a comment\n"
     assert after.planned() == {}
+    assert (after.folder / "config.yaml").read_text().startswith(after.comment)
 
 
 def test_results_without_snakemakes_records_measure_nothing(after):
@@ -201,3 +209,35 @@ def test_another_protocol_measures_everything(edited):
     init.write_text(changed)
     planned = edited.planned()
     assert (planned["session_main_one"], planned["session_main_two"]) == (2, 2)
+
+
+def test_snakemakes_own_report_has_every_chart_with_category_and_caption(after):
+    after.snakemake("--report", str(after.folder / "report.zip"))
+    with zipfile.ZipFile(after.folder / "report.zip") as packed:
+        page = packed.read("report/report.html").decode()
+        files = {Path(name).name for name in packed.namelist()}
+    found, categories = (
+        json.JSONDecoder().raw_decode(page, page.index(start) + len(start) - 1)[0]
+        for start in ("var results = {", "var categories = {")
+    )
+    there = {Path(name).name: (name, result) for name, result in found.items()}
+    assert set(there) == {"index.html", "concurrency.json", *(f"{name}.html" for name in charts.NAMES)} <= files
+    placed = {path: category for category, parts in categories.items() for paths in parts.values() for path in paths}
+    wanted = {
+        "output_bars.html": ("Speed", "speed"),
+        "queueing.html": ("Waiting", "waiting"),
+        "cost.html": ("Memory and cost", "means"),
+        "scores.html": ("Answers", "answers"),
+        "slots.html": ("Single changes", "changes"),
+        "client_error.html": ("Trust", "trust"),
+        "index.html": ("Page", "page"),
+        "concurrency.json": ("Data", "data"),
+    }
+    assert set(placed.values()) == {category for category, _ in wanted.values()}
+    for name, (category, caption) in wanted.items():
+        path, result = there[name]
+        assert placed[path] == category
+        first = (ROOT / "rules" / "captions" / f"{caption}.rst").read_text(encoding="utf-8").split("\n")[0]
+        assert result["caption"].startswith(f"<p>{first}"), name
+    assert all(result["caption"] for result in found.values())
+    assert f"Experiment <strong>{after.config['experiment']}</strong>" in page
