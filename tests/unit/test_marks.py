@@ -93,6 +93,8 @@ def test_names_and_figures_in_a_mark() -> None:
     assert marks.translated(both)["ja"].endswith("とする返事 3 件 / something new")
     assert marks.translated("out of memory: 3 GiB") == dict.fromkeys(("en", "ja"), "out of memory: 3 GiB")
     assert marks.told([], "ja") == "–"
+    assert marks.translated("reasoning seen: 1 replies")["en"] == "reasoning seen: 1 reply"
+    assert marks.translated("for reference only: 1 target requests")["en"] == "for reference only: 1 target request"
 
 
 @pytest.mark.parametrize(

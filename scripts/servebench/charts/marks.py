@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 
-from servebench.charts.style import LANGUAGES, labels
+from servebench.charts.style import LANGUAGES, labels, singular
 
 
 def translated(mark: str) -> dict[str, str]:
@@ -32,7 +32,7 @@ def starred(name: str, marks: Iterable[str]) -> str:
 def _evidence(text: str) -> Mapping[str, str]:
     for pattern, texts in _patterns():
         if found := pattern.fullmatch(text):
-            return {code: texts[code].format(**_spoken(found.groupdict(), code)) for code in LANGUAGES}
+            return {code: singular(texts[code].format(**_spoken(found.groupdict(), code))) for code in LANGUAGES}
     return {code: _named(text, "figures", code) for code in LANGUAGES}
 
 

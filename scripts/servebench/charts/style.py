@@ -49,11 +49,13 @@ PAPER = ("#fffffe", "#14181d")
 LINE = ("#b3202c", "#ff8a8f")
 
 
-COUNTED = (
+_COUNTED = (
     *("user", "request", "round", "setting", "row", "combination", "measurement", "comparison", "pair", "condition"),
-    *("prompt", "question", "target", "time", "fact", "minute", "core"),
+    *("prompt", "question", "target", "time", "fact", "minute", "core", "sample"),
 )
-_ONE = re.compile(rf"(?<![\d.,–-])1 ({'|'.join(COUNTED)})s\b")
+# By what is counted: one of it.
+COUNTED = {f"{noun}s": noun for noun in _COUNTED} | {"replies": "reply"}
+_ONE = re.compile(rf"(?<![\d.,–-])1 ((?:target )?)({'|'.join(COUNTED)})\b")
 
 
 class FontMissing(Fault):
@@ -85,8 +87,13 @@ def spoken(key: str, **values: Any) -> dict[str, str]:
     said = {}
     for language, text in words(key).items():
         rounds = _of_rounds(values["rounds"], language) if "rounds" in values else {}
-        said[language] = _ONE.sub(r"1 \1", text.format(**rounds, **values))
+        said[language] = singular(text.format(**rounds, **values))
     return said
+
+
+def singular(text: str) -> str:
+    """English with "1 user" for "1 users"."""
+    return _ONE.sub(lambda found: f"1 {found[1]}{COUNTED[found[2]]}", text)
 
 
 def _of_rounds(rounds: int, language: str) -> dict[str, str]:
