@@ -381,6 +381,10 @@ def _tell(fault: str) -> None:
             handler.handle(logging.makeLogRecord({"msg": fault, "levelno": logging.ERROR}))
 
 
+class _Ended(SystemExit):
+    """Of a verb by a signal."""
+
+
 @contextmanager
 def _ending_with_parent() -> Iterator[None]:
     """TERM ends a session through its `finally` blocks, and a session never outlives the workflow that started it."""
@@ -390,15 +394,15 @@ def _ending_with_parent() -> Iterator[None]:
         # Once only: a second signal must not interrupt the stopping of the engine.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)
-        raise SystemExit(128 + signum)
+        raise _Ended(128 + signum)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     lifeline.follow_parent(os.getppid())
     try:
         yield
-    except SystemExit as end:
-        name = signal.Signals(int(end.code or 0) - 128).name
+    except _Ended as end:
+        name = signal.Signals(end.args[0] - 128).name
         logging.getLogger("servebench").warning("ended by %s; the engine is stopped, what was measured is kept", name)
         raise
 

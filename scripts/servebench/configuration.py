@@ -387,6 +387,9 @@ def cross_faults(config: Mapping[str, Any], origin: Origin) -> Iterator[str]:
     cells = f"config/references/{reference}-concurrency.csv"
     if reference and not (ROOT / cells).is_file():
         yield origin.fault(["reference"], f"there is no {cells}; name another or leave it out")
+    first, last = config.get("runtime", {}).get("ports", Runtime().ports)
+    if first > last:
+        yield origin.fault(["runtime", "ports"], f"[{first}, {last}] is no range; give the lower port first")
 
 
 def _setting_faults(

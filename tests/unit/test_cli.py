@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import signal
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from servebench import ROOT
+from servebench import ROOT, cli, lifeline
+from servebench.infrastructure import ROOM
+from servebench.load import command
 
 SERVEBENCH = (sys.executable, "-m", "servebench")
 
@@ -34,3 +39,42 @@ def test_a_terminal_that_cannot_show_japanese_ends_nothing(errors: str) -> None:
     done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "\\u" in done.stdout
+
+
+@pytest.mark.parametrize("verb", ["load --url http://127.0.0.1:9 --model m", "calibrate"])
+def test_a_load_that_cannot_be_written_is_said_as_by_every_verb(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*arguments: object, **options: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(command, f"run_{verb.partition(' ')[0]}", fails)
+    with pytest.raises(SystemExit) as end:
+        cli.main([*verb.split(), "--out", str(tmp_path)])
+    assert end.value.code == 1
+    assert capsys.readouterr().err == f"servebench: No space left on device; {ROOM}\n"
+
+
+@pytest.mark.parametrize("code", [None, 2, "it cannot go on"])
+def test_a_session_that_ends_by_itself_is_not_said_to_be_ended_by_a_signal(
+    code: object, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(cli.signal, "signal", lambda number, handler: None)
+    monkeypatch.setattr(lifeline, "follow_parent", lambda pid: None)
+    with pytest.raises(SystemExit) as end, cli._ending_with_parent():
+        raise SystemExit(code)
+    assert end.value.code == code
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_session_that_a_signal_ends_says_which(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    handlers: dict[int, Any] = {}
+    monkeypatch.setattr(cli.signal, "signal", handlers.__setitem__)
+    monkeypatch.setattr(lifeline, "follow_parent", lambda pid: None)
+    with pytest.raises(SystemExit) as end, cli._ending_with_parent():
+        handlers[number](number, None)
+    assert end.value.code == 128 + number
+    assert caplog.messages == [f"ended by {number.name}; the engine is stopped, what was measured is kept"]

@@ -63,6 +63,7 @@ def test_the_quick_start_in_order(config):
         (lambda c: c["models"].update(x={"source": "hf://a/b/c.gguf@main"}), "models.x.source: 'hf://a/b/c.gguf@main'"),
         (lambda c: c["models"].update(x={"source": "ollama://qwen3:14b"}), "models.x.source: 'ollama://qwen3:14b' may"),
         (lambda c: c.update(runs={"main": {}, "extra": {"control": "np1"}}), "runs.extra.control: 'np1' is not a sett"),
+        (lambda c: c["runtime"].update(ports=[9999, 2000]), "runtime.ports: [9999, 2000] is no range; give the lower"),
         (lambda c: c.update(reference="nothing"), "reference: there is no config/references/nothing-concurrency.csv"),
         (lambda c: c.update(cost={"price_per_hour": 1, "currency": "JPY"}), 'cost.currency: "JPY" is not one of USD'),
         (lambda c: c["workload"].pop("window_s"), "workload: lacks window_s, which mode closed needs"),

@@ -1,4 +1,4 @@
-"""The verbs `load` and `calibrate`: options into a target and a workload, and a fault into one clear line."""
+"""The verbs `load` and `calibrate`: options into a target and a workload."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import typer
 
-from servebench.faults import Fault
 from servebench.figures import Line
 from servebench.load import jsonl
 from servebench.load.workload import LEAST, MOST, Target, Workload
@@ -95,15 +94,10 @@ def load(
         "spread_s": spread,
         "keep_text": keep_text,
     }
-    try:
-        target = Target(url=url, model=model, extra=_object(extra), api_key_env=api_key_env, headers=_headers(header))
-        workload = Workload(**values)
-        line = Line(ttft_p95_s=line_ttft, user_tok_s=line_speed)
-        seed = randbits(32) if seed is None else seed
-        status = run_load(target, workload, users, out, processes=processes, seed=seed, line=line)
-    except OSError as error:
-        raise Fault(str(error)) from None
-    raise typer.Exit(status)
+    target = Target(url=url, model=model, extra=_object(extra), api_key_env=api_key_env, headers=_headers(header))
+    line = Line(ttft_p95_s=line_ttft, user_tok_s=line_speed)
+    seed = randbits(32) if seed is None else seed
+    raise typer.Exit(run_load(target, Workload(**values), users, out, processes=processes, seed=seed, line=line))
 
 
 def _mode(
@@ -153,9 +147,5 @@ def calibrate(
         raise typer.BadParameter(f"--users: {users!r} is not positive integers separated by commas")
     if not LEAST <= window <= MOST:
         raise typer.BadParameter(f"--window: {window} is not from {LEAST:g} to {MOST:g} seconds")
-    try:
-        alone = allot({"load": cpus})["load"] if cpus else []
-        status = run_calibrate(counts, out, window_s=window, processes=processes, cpus=alone)
-    except OSError as error:
-        raise Fault(str(error)) from None
-    raise typer.Exit(status)
+    alone = allot({"load": cpus})["load"] if cpus else []
+    raise typer.Exit(run_calibrate(counts, out, window_s=window, processes=processes, cpus=alone))
