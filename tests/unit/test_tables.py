@@ -349,7 +349,9 @@ def test_energy_of_a_token_is_power_over_speed_and_unknown_with_any_sample_of_it
     for record, watts in zip(records, (600.0, 700.0), strict=True):
         times, start_ns = record.telemetry["time_ns"], record.meta["window_start_ns"]
         record.telemetry["power_w"] = [watts if time_ns >= start_ns else 5000.0 for time_ns in times]
+        record.telemetry["utilisation"] = [0.75 if time_ns >= start_ns else 0.1 for time_ns in times]
     measured = tables.measurements(records, Line())
+    assert measured["utilisation"].to_pylist() == [0.75, 0.75]
     speeds = measured["output_tok_s"].to_pylist()
     wanted = [600 / speeds[0], 700 / speeds[1]]
     assert measured["joules_per_token"].to_pylist() == pytest.approx(wanted)

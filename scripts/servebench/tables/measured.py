@@ -49,6 +49,7 @@ def _measurement_row(record: Record, line: Line) -> Row:
         figures = _figures(record, line, foreign, rule)
         row |= {name: figures[name] for name in (*FIGURES, *DETAILS, *_JUDGEMENTS)}
         row |= _energy(record, row["output_tok_s"])
+        row["utilisation"] = _mean_in_window(record, "utilisation")
         row["invalid_reasons"] = str(figures["invalid_reasons"]).split("; ") if figures["invalid_reasons"] else []
     return (
         row
@@ -71,9 +72,13 @@ def _measurement_row(record: Record, line: Line) -> Row:
 
 def _energy(record: Record, output_tok_s: float | None) -> Row:
     """Mean power of the devices over the window, and energy for each token; null with any sample of it unknown."""
-    watts = in_window(record, "power_w")
-    power_w = sum(watts) / len(watts) if watts and None not in watts else None
+    power_w = _mean_in_window(record, "power_w")
     return {"power_w": power_w, "joules_per_token": power_w / output_tok_s if power_w and output_tok_s else None}
+
+
+def _mean_in_window(record: Record, name: str) -> float | None:
+    values = in_window(record, name)
+    return sum(values) / len(values) if values and None not in values else None
 
 
 _JUDGEMENTS = ("window_s", "meets_line", "line_confidence", "reference_only", "valid")
