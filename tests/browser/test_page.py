@@ -6,20 +6,37 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import synthetic
-from servebench import report, tables
+import synthetic_answers
+from servebench import charts, report, tables
+from servebench.charts import marks
+from servebench.store import Discarded
 
 MIB = 2**20
+ANSWERED = ("scores", "differences", "agreement")
 
 
 def page_of(cells: list[dict[str, Any]], experiment: str, window_s: int) -> tuple[str, dict[str, Any]]:
+    """A page with everything there can be: all tables, evaluated answers, a failed round, a discarded one, a price."""
+    asked, answered = synthetic_answers.made()
+    costs = {"price_per_hour": 3.5, "idle_after_min": 10}
     plan = synthetic.plan_of(cells, experiment)
+    models = plan.models | {target.model.key: target.model for target in asked.targets.values()}
+    plan = msgspec.structs.replace(plan, models=models, evaluations=asked, cost=costs)
     records = list(synthetic.records_of(cells, plan, window_s))
     records[1] = synthetic.failed(records[1], "out of memory")
-    made = tables.make(records, [], plan)
+    place = {name: records[0].identity[name] for name in ("run", "setting", "users", "round")}
+    when = "2026-11-14T12:00:00+00:00"
+    thrown_out = Discarded(file=Path("a"), place=place, why="a backup was running", discarded_at=when, metadata={})
+    made = tables.make(records, [thrown_out], plan) | answered
     made["cost"] = tables.cost(made["settings"], 3.5)
+    made["paid_idle"] = tables.paid_idle(made["sessions"], 3.5, 10)
+    if experiment == "h200":
+        published = tables.read_reference(synthetic.REFERENCES / "h200-concurrency.csv")
+        made["reproduction"] = tables.reproduction(made["settings"], published)
     return report.page(made, plan), made
 
 
@@ -47,8 +64,21 @@ def draw_all(page: Any) -> int:
     return int(charts.count())
 
 
+def unfold(page: Any) -> None:
+    page.evaluate("document.querySelectorAll('details').forEach(details => { details.open = true; })")
+
+
 def test_all_charts_are_drawn_without_an_error_or_a_request(page, written, seen) -> None:
-    assert draw_all(page) >= 10
+    count = draw_all(page)
+    runs = set(written[1]["settings"]["run"].to_pylist())
+    drawn = set(page.locator("[data-chart]").evaluate_all("charts => charts.map(chart => chart.dataset.chart)"))
+    assert {f"{name}-main" for name in ANSWERED} < drawn
+    assert drawn == {
+        f"{name}-{run}"
+        for name in charts.NAMES
+        for run in charts.runs_with_data(name, written[1], sorted(runs, reverse=True))
+    }
+    assert count == len(drawn) >= 15
     assert seen["errors"] == []
     assert seen["requests"] == [written[0].as_uri()]
     assert written[0].stat().st_size < 6 * MIB
@@ -72,7 +102,7 @@ def test_the_language_switch_turns_texts_titles_and_charts(page) -> None:
 def test_columns_sort_by_number_both_ways_with_the_missing_last(page) -> None:
     draw_all(page)  # a chart drawn between the aim and the click would move the table from under the pointer
     table = page.locator("table.values").first
-    for column, _ in ((2, "output"), (5, "ttft p95")):
+    for column in (5, 8):  # output, TTFT p95
         button = table.locator("thead button").nth(column)
         cells = f"tbody tr > :nth-child({column + 1})"
         for direction, sign in (("ascending", 1), ("descending", -1)):
@@ -92,6 +122,16 @@ def test_the_filter_leaves_the_rows_that_have_all_words(page) -> None:
     assert all("llama-np4" in text for text in rows.all_inner_texts())
     page.fill("#filter", "")
     assert page.locator("table.values tbody tr:visible").count() == page.locator("table.values tbody tr").count()
+
+
+def test_rows_are_filtered_by_engine_quantization_and_slots(page, written) -> None:
+    rows = written[1]["settings"].to_pylist()
+    for words, wanted in (("q8_0", "quantization"), ("llama-server", "engine_kind")):
+        page.fill("#filter", words)
+        shown = page.locator("table.values tbody tr:visible").evaluate_all("rows => rows.map(row => row.id)")
+        assert set(shown) == {
+            f"row-{row['run']}-{row['setting']}-{row['users']}" for row in rows if row[wanted].lower() == words
+        }
 
 
 def test_drawn_ranges_and_table_are_the_smaller_and_larger_of_the_rounds(page, written) -> None:
@@ -129,13 +169,43 @@ def test_every_link_inside_leads_somewhere(page) -> None:
 
 
 def test_marks_can_be_hovered_and_stand_in_the_table(page, written) -> None:
-    marked = [row for row in written[1]["settings"].to_pylist() if row["marks"]]
-    assert marked
-    for row in marked:
-        anchor = f"row-{row['run']}-{row['setting']}-{row['users']}"
-        assert page.locator(f'.matrix a[href="#{anchor}"]').get_attribute("title") == "; ".join(row["marks"])
-        evidence = row["marks"][0].rpartition(" → ")[2]
-        assert evidence in page.locator(f'[id="{anchor}"] .why').text_content()
+    marked = marked_rows(written)
+    for language in ("en", "ja"):
+        for anchor, row in marked.items():
+            told = page.locator(f'.matrix a[href="#{anchor}"]').get_attribute("title")
+            assert told == marks.told(row["marks"], language)
+            shown = page.locator(f'[id="{anchor}"] .why').inner_text()
+            assert all(marks.translated(mark)[language] in shown for mark in row["marks"])
+        page.click("#language")
+
+
+def marked_rows(written: tuple[Path, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Rows of `settings` with a mark, by their place on the page."""
+    rows = written[1]["settings"].to_pylist()
+    found = {f"row-{row['run']}-{row['setting']}-{row['users']}": row for row in rows if row["marks"]}
+    assert found
+    return found
+
+
+@pytest.mark.parametrize("page", [{"locale": "ja-JP"}], indirect=True)
+def test_what_is_pointed_at_is_told_in_japanese(page, written) -> None:
+    draw_all(page)
+    row = next(r for r in marked_rows(written).values() if r["run"] == "main" and r["output_tok_s_min"])
+    place = page.locator("[data-chart=output_by_users-main] svg .mark-symbol path")
+    names = place.evaluate_all("paths => paths.map(path => path.getAttribute('aria-label') || '')")
+    at = next(n for n, name in enumerate(names) if f"設定: {row['setting']}; 同時利用: {row['users']};" in name)
+    place.nth(at).dispatch_event("pointermove")  # itself: where two points meet, the later one is under the pointer
+    page.wait_for_selector("#tip:visible")
+    assert f"注記: {marks.told(row['marks'], 'ja')}" in page.locator("#tip").inner_text()
+
+
+def test_a_link_to_folded_comparisons_opens_them(page) -> None:
+    fold = page.locator("#compared-mgsm")
+    assert fold.get_attribute("open") is None
+    page.locator('a.row[href="#compared-mgsm"]').first.click()
+    page.wait_for_function("document.getElementById('compared-mgsm').open")
+    assert fold.locator("tbody tr").count() == 8
+    assert "no difference detected (n discordant" in fold.inner_text()
 
 
 def test_what_failed_stands_on_the_page(page) -> None:
@@ -145,6 +215,7 @@ def test_what_failed_stands_on_the_page(page) -> None:
 @pytest.mark.parametrize("page", [{"viewport": {"width": 390, "height": 800}}], indirect=True)
 def test_a_phone_never_scrolls_sideways(page, seen) -> None:
     draw_all(page)
+    unfold(page)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     assert seen["errors"] == []
 
@@ -161,6 +232,7 @@ def test_a_phone_never_scrolls_sideways(page, seen) -> None:
 )
 def test_axe_finds_nothing_serious(page, serious) -> None:
     draw_all(page)
+    unfold(page)
     assert serious() == []
 
 
@@ -176,7 +248,7 @@ def test_dark_charts_use_the_dark_colours_and_paper_is_light(page) -> None:
     page.wait_for_function("document.documentElement.dataset.theme === 'dark'")
 
 
-def test_paper_has_every_chart_and_every_mark(page, tmp_path) -> None:
+def test_paper_has_every_chart_and_every_mark(page, written, tmp_path) -> None:
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     page.wait_for_function(
         "document.querySelectorAll('[data-chart] svg').length === document.querySelectorAll('[data-chart]').length"
@@ -184,6 +256,16 @@ def test_paper_has_every_chart_and_every_mark(page, tmp_path) -> None:
     page.emulate_media(media="print")
     assert page.locator("nav").is_hidden()
     assert page.locator("details:not([open])").count() == 0
+    for anchor, row in marked_rows(written).items():
+        shown = page.locator(f'[id="{anchor}"] .why').inner_text()
+        assert all(marks.translated(mark)["en"] in shown for mark in row["marks"])
+    for row in written[1]["targets"].to_pylist():
+        shown = page.locator("section[aria-labelledby=h-evaluated]").inner_text()
+        assert all(marks.translated(mark)["en"] in shown for mark in row["marks"])
+    assert (
+        page.locator("#h-charts").locator("xpath=..").locator("figure svg:visible").count()
+        == page.locator("figure").count()
+    )
     assert page.pdf(path=tmp_path / "page.pdf", format="A4")[:5] == b"%PDF-"
 
 
