@@ -124,7 +124,7 @@ reason text why it failed
 window_s real length of the window
 memory_gib real largest memory of the server's processes so far in its session
 memory_kind text nvml (GPU) or host
-utilisation real of the GPUs (mean), else of the CPUs, by the server's processes, mean over the window; null when a sample of it is unknown
+utilisation real how busy the server kept its GPUs, else the CPUs, over the window; null with a sample of it unknown
 power_w real of the server's GPUs together, mean over the window; null when a sample of it is unknown
 joules_per_token real of the server's GPUs, for each output token of the window
 foreign_samples int samples in which others used the device more than runtime.foreign_use allows
