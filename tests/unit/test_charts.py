@@ -12,8 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from scipy.stats import binomtest
 
 import synthetic
+import synthetic_answers
 from servebench import charts, tables
 from servebench.charts import against_users, spans, style, timeline
 from servebench.charts.files import picture, save
@@ -31,7 +33,7 @@ def small() -> tuple[dict[str, pa.Table], Plan]:
     plan = synthetic.plan_of(cells, "quickstart")
     records = list(synthetic.records_of(cells, plan, window_s=10, machine=synthetic.LAPTOP))
     made = tables.make(records, [], plan)
-    return made | {"cost": tables.cost(made["settings"], 1.42)}, plan
+    return made | synthetic_answers.made()[1] | {"cost": tables.cost(made["settings"], 1.42)}, plan
 
 
 def drawn(name: str, language: str = "en") -> dict[str, Any]:
@@ -66,6 +68,112 @@ def test_drawn_ranges_are_the_smaller_and_larger_of_the_table(name: str, figure:
     middles = [(r["low"] + r["high"]) / 2 == r["middle"] for r in rows_drawn(drawn(name)) if "high" in r]
     assert middles
     assert all(middles)
+
+
+@cache
+def full() -> tuple[dict[str, pa.Table], Plan]:
+    """Both runs of the H200 experiment, as far as charts need them that the small one has nothing for."""
+    cells = [
+        cell
+        for cell in synthetic.h200_cells()
+        if cell["run"] == "extra" or cell["setting"] in ("llama-np4", "llama-np16", "ollama-p4", "ollama-p16")
+    ]
+    plan = synthetic.plan_of(cells)
+    made = tables.make(list(synthetic.records_of(cells, plan)), [], plan)
+    return made | {"cost": tables.cost(made["settings"], 3.5)} | synthetic_answers.made()[1], plan
+
+
+def points_of(name: str) -> Iterator[tuple[Any, ...]]:
+    """What the chart is to show, in the order (low, high) or (x, y), from the table alone."""
+    made, _ = full()
+    run = "extra" if name == "ratios" else "main"
+    ours = [row for row in made["settings"].to_pylist() if row["run"] == run]
+    rows = [row for row in made[charts.table(name)].to_pylist() if row.get("run", run) == run]
+    place = {(row["setting"], row["users"]): row for row in ours}
+    if name == "speed_bars":
+        fewest = min(row["users"] for row in ours)
+        yield from ((r["user_tok_s_min"], r["user_tok_s_max"]) for r in ours if r["users"] == fewest)
+    elif name == "queueing":
+        rows = [row for row in made[name].to_pylist() if row["run"] == run]
+        beyond = {row["setting"] for row in rows if row["multiple"] in (2, 4)}
+        for row in rows:
+            if row["multiple"] in (1, 2, 4) and row["setting"] in beyond:
+                yield row["ttft_p50_s_min"], row["ttft_p50_s_max"]
+    elif name == "slots":
+        compared = [row for row in made["ratios"].to_pylist() if row["kind"] == "slots" and row["run"] == run]
+        levels = [row["users"] for row in compared if row["figure"] == "output_tok_s"]
+        users = max(levels, key=lambda level: (levels.count(level), level))
+        names = {row[side] for row in compared if row["users"] == users for side in ("setting", "baseline")}
+        yield from ((place[n, users]["output_tok_s_min"], place[n, users]["output_tok_s_max"]) for n in names)
+    elif name == "ratios":
+        for row in rows:
+            if row["kind"] == "control" and row["figure"] == "output_tok_s":
+                yield row["ratio_min"], row["ratio_max"]
+    elif name == "slow_requests":
+        for row in rows:
+            queued = row["users"] > place[row["setting"], row["users"]]["slots"]
+            if row["band_total"] and row["other_total"] and row["band_slow"] + row["other_slow"] and not queued:
+                for kind in ("band", "other"):
+                    ends = binomtest(row[f"{kind}_slow"], row[f"{kind}_total"]).proportion_ci(0.95)
+                    yield 100 * ends.low, 100 * ends.high
+    elif name == "cost":
+        yield from ((row["usd_per_million_tokens_min"], row["usd_per_million_tokens_max"]) for row in rows)
+    elif name == "memory":
+        yield from ((row["measured_gib"],) for row in rows)
+    elif name == "ttft_ecdf":
+        for row in rows:
+            total = len(row["ttft_s"]) + row["failures"]
+            yield row["users"], row["round"], row["ttft_s"][-1], len(row["ttft_s"]) / total
+    elif name == "scores":
+        yield from ((100 * row["low"], 100 * row["high"]) for row in rows if row["headline"])
+    elif name == "differences":
+        yield from ((row["low"], row["high"]) for row in rows)
+    elif name == "agreement":
+        yield from ((100 * row["low"], 100 * row["high"]) for row in rows)
+    elif name == "unstable":
+        yield from ((min(1, row["ratio"]), max(1, row["ratio"])) for row in rows[:20])
+    elif name == "client_error":
+        yield from ((row["users"], 1000 * row["ttft_error_p99_s"]) for row in rows)
+    elif name == "timeline":
+        best = max((r for r in made["measurements"].to_pylist() if r["run"] == run), key=lambda r: r["output_tok_s"])
+        own = [r for r in rows if all(r[n] == best[n] for n in ("setting", "users", "round"))]
+        last = max(row["second"] for row in own)
+        yield from ((r["second"], r["running"], r["output_tok_s"]) for r in own if r["second"] < last)
+
+
+SHOWN = {
+    **dict.fromkeys(("speed_bars", "queueing", "slots", "ratios", "slow_requests"), ("low", "high")),
+    **dict.fromkeys(("scores", "differences", "agreement", "unstable", "cost"), ("low", "high")),
+    "memory": ("measured",),
+    "ttft_ecdf": ("users", "round", "s", "share"),
+    "client_error": ("users", "error"),
+    "timeline": ("second", "running", "output_tok_s"),
+}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_what_is_drawn_is_what_its_table_has(name: str) -> None:
+    made, _ = full()
+    shown = charts.whole(name, made, style.Style(), ["extra" if name == "ratios" else "main"]).to_dict()
+    rows = [tuple(row[field] for field in SHOWN[name]) for row in rows_drawn(shown) if set(SHOWN[name]) <= row.keys()]
+    if name == "ttft_ecdf":  # the last step of each measurement; the others are at ranks between
+        ends: dict[Any, tuple[Any, ...]] = {}
+        for row in rows_drawn(shown):
+            if "s" in row:
+                ends[row["setting"], row["users"], row["round"]] = tuple(row[field] for field in SHOWN[name])
+        rows = list(ends.values())
+    if name == "timeline":  # the last step ends where the next would begin
+        rows = [row for row in rows if row[0] < max(r[0] for r in rows)]
+    wanted = sorted(points_of(name))
+    assert wanted
+    assert len(set(rows)) == len(set(wanted)), name
+    for one, other in zip(sorted(set(rows)), sorted(set(wanted)), strict=True):
+        assert one == pytest.approx(other, abs=1e-4), name
+
+
+def test_every_chart_is_checked_against_its_table() -> None:
+    of_ranges = {"output_by_users", "ttft_by_users", "user_by_users", "output_bars"}
+    assert set(SHOWN) | of_ranges == set(charts.NAMES)
 
 
 def test_bars_end_where_the_rounds_do() -> None:
@@ -303,4 +411,4 @@ def test_whatever_is_counted_has_a_singular():
     never_one = {"tokens", "points", "machines", "is", "was", "ms"}
     for key, texts in leaves(style.labels()):
         counted = set(re.findall(r"\{[a-z_]+\} ([a-z]+s)\b(?!/)", texts["en"])) - never_one
-        assert counted <= {f"{noun}s" for noun in style.COUNTED}, key
+        assert counted <= set(style.COUNTED), key
