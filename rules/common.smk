@@ -87,8 +87,10 @@ def experiment_folder(wildcards):
 
 def users_files(setting, round_):
     """The measurement files of one session, in ascending numbers of users."""
-    folder = f"{RESULTS}/measurements/{setting.run}/{setting.name}/round{round_}"
-    return [f"{folder}/users{users:03d}.parquet" for users in setting.users]
+    results = Path(RESULTS)
+    return [
+        str(estimate.users_path(results, setting, round_, n)) for n in setting.users
+    ]
 
 
 def slice_file(place, slice_):

@@ -122,9 +122,10 @@ def target_path(results: Path, target: str) -> Path:
     return results / "evaluations" / f"{target}.parquet"
 
 
-def users_path(results: Path, setting: Setting, round_: int, users: int) -> Path:
-    """The file that stands for a measurement under `results/<experiment>`."""
-    return results / "measurements" / setting.run / setting.name / f"round{round_}" / f"users{users:03d}.parquet"
+def users_path(results: Path, setting: Setting, round_: int | str, users: int) -> Path:
+    """The file that stands for a measurement under `results/<experiment>`; of any round with a `round_` "{round}"."""
+    place = {"run": setting.run, "setting": setting.name, "round": round_, "users": users}
+    return store.Store(results).output(place)
 
 
 def missing(plan: Plan, results: Path) -> list[tuple[Session, list[int]]]:

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from servebench.charts.spans import intervals
 from servebench.charts.style import Row, Style, digits, rows_of
+from servebench.tables.derived import STABLE_FROM, STABLE_TO
 
 MOST = 20
 TABLE = "unstable"
@@ -42,7 +43,7 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
         "unstable",
         scale="log",
         neutral=1.0,
-        shade=(0.8, 1.2),
+        shade=(STABLE_FROM, STABLE_TO),
         shapes=list(names.values()),
         count=len(rows),
     )

@@ -26,6 +26,7 @@ import numpy as np
 import psutil
 import pyarrow as pa
 
+from servebench import processor
 from servebench.cache import NAMED_BY
 from servebench.figures import CLIENT_CPU_LIMIT, percentile
 from servebench.infrastructure import writable
@@ -249,21 +250,12 @@ def machine(cpus: Sequence[int] = ()) -> dict[str, Any]:
     affinity = len(cpus or os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "host": platform.node(),
-        "processor": _processor(),
+        "processor": processor.name(),
         "cores": affinity,
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "python": platform.python_version(),
     }
-
-
-def _processor() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.is_file():
-        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 def _path(cache_dir: str | os.PathLike[str], machine: dict[str, Any], processes: int | None) -> Path:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-import sys
-from pathlib import Path
 from typing import Any
 
 import psutil
 
+from servebench import processor
 from servebench.watch import gpu, host
 
 GIB = 2**30
@@ -22,7 +21,7 @@ def machine() -> dict[str, Any]:
     `fingerprint` is a digest of what can change a measurement: CPU, cores, memory, GPUs with their driver.
     """
     facts: dict[str, Any] = {
-        "cpu": _cpu(),
+        "cpu": processor.name(),
         "cores": psutil.cpu_count(),
         "physical_cores": psutil.cpu_count(logical=False),
         "usable_cores": len(host.cpus()),
@@ -38,14 +37,6 @@ def machine() -> dict[str, Any]:
         "host": platform.node(),
         "fingerprint": fingerprint,
     }
-
-
-def _cpu() -> str:
-    if sys.platform == "linux":
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 def _os() -> str:
