@@ -189,20 +189,18 @@ class Store:
 def _note(path: Path) -> dict[str, Any]:
     """Why and when a measurement was discarded."""
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError) as error:
+        note = json.loads(path.read_text(encoding="utf-8"))
+        return {name: note[name] for name in ("why", "discarded_at", "place")}
+    except (ValueError, TypeError, KeyError) as error:
         raise StoreError(f"{path}: is no readable note of why something was discarded ({error}); remove it") from error
 
 
 def _discarded(note: dict[str, Any], file: Path) -> Discarded:
     try:
         metadata = read_metadata(file)
-    except StoreError as error:
-        if "place" not in note:  # a note of before they had it
-            raise StoreError(f"{file}: was discarded, and is damaged; remove it and its note (.json)") from error
+    except StoreError:
         metadata = {}
-    place = note.get("place") or {name: metadata["identity"][name] for name in PLACE}
-    return Discarded(file=file, metadata=metadata, **{**note, "place": place})
+    return Discarded(file=file, metadata=metadata, **note)
 
 
 @contextmanager

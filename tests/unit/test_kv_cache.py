@@ -128,12 +128,7 @@ def test_a_manifest_keeps_what_the_arithmetic_needs(tmp_path: Path) -> None:
     ]
 
 
-def test_a_manifest_of_before_tells_of_a_cache_without_windows() -> None:
-    older = {"layers": 40, "kv_heads": 8, "head_size": 128, "sliding_window": None, "kv_bytes_per_token": 163_840}
-    found = facts.cache(older)
-    assert found is not None
-    assert (found.windowed, found.bytes(4096, 16)) == (False, 163_840 * 4096 * 16)
-    assert facts.cache(older | {"sliding_window": 512}) is None
+def test_of_a_file_without_facts_no_cache_is_known() -> None:
     assert facts.cache({}) is None
 
 

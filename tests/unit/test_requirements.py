@@ -50,7 +50,8 @@ def test_each_model_is_fetched_once_and_its_size_is_about_until_it_is_known(h200
     manifest = tmp_path / "models" / "qwen3-14b-q8_0.json"
     manifest.parent.mkdir()
     (tmp_path / "blob").write_bytes(b"weights")
-    kept = {"size_bytes": 7, "sha256": "ab" * 32, "path": "blob", "facts": {"kv_bytes_per_token": 1024}}
+    layers = [{"count": 2, "kv_heads": 1, "key_size": 128, "value_size": 128, "window": None}]
+    kept = {"size_bytes": 7, "sha256": "ab" * 32, "path": "blob", "facts": {"layers": 2, "kv_layers": layers}}
     manifest.write_text(json.dumps(kept | {"source": h200.models["qwen3-14b-q8_0"].source}))
     q8 = requirements.downloads(h200, tmp_path, tmp_path)[1]
     assert (q8.size_bytes, q8.exact, q8.present, q8.sha256) == (7, True, True, "ab" * 32)
@@ -101,14 +102,13 @@ def ollama_store(store, source):
     manifest.write_text(json.dumps({"config": parts[0], "layers": parts[1:]}))
 
 
-def test_sliding_windows_bound_the_cache_and_an_older_manifest_does_not_know_them(tmp_path):
+def test_sliding_windows_bound_the_cache_and_without_facts_it_is_not_known(tmp_path):
     """As `servebench kv-cache` has it: 28 of 35 layers keep 512 tokens of a stream, and a layer takes 1 KiB a token."""
     l4 = configuration.read([CONFIG / "l4-cloud.yaml"])
     windows = [
         {"count": 28, "kv_heads": 1, "key_size": 256, "value_size": 256, "window": 512},
         {"count": 7, "kv_heads": 1, "key_size": 256, "value_size": 256, "window": None},
     ]
-    older = {"layers": 35, "kv_bytes_per_token": 35 * 1024, "sliding_window": 512}
     (tmp_path / "models").mkdir()
 
     def gib(facts):
@@ -117,9 +117,8 @@ def test_sliding_windows_bound_the_cache_and_an_older_manifest_does_not_know_the
         (tmp_path / "models" / "gemma-4-e2b-4bit.json").write_text(manifest)
         return {one.setting: one.cache_gib for one in requirements.memory(l4, tmp_path, tmp_path)}["ollama-p32"]
 
-    assert gib(older | {"kv_layers": windows}) == 32 * 1024 * (28 * 512 + 7 * 4096) / 2**30
-    assert gib(older) is None
-    assert gib(older | {"sliding_window": None}) == 32 * 1024 * 35 * 4096 / 2**30
+    assert gib({"layers": 35, "kv_layers": windows}) == 32 * 1024 * (28 * 512 + 7 * 4096) / 2**30
+    assert gib({}) is None
 
 
 @pytest.mark.parametrize(

@@ -105,14 +105,8 @@ def _cache_facts(cache: Cache) -> dict[str, Any]:
 
 
 def cache(facts: Mapping[str, Any]) -> Cache | None:
-    """The KV cache that `of` found, for arithmetic; None where it is not known.
-
-    Manifests of before `kv_layers` tell of it without windows alone: its bytes a token, here as if all were keys.
-    """
-    if "kv_layers" in facts:
-        groups = [dict(group) for group in facts["kv_layers"]]
-        return Cache(tuple(Layer(**group) for group in groups for _ in range(group.pop("count"))), facts["layers"])
-    each = facts.get("kv_bytes_per_token")
-    if each is None or facts.get("sliding_window"):
+    """The KV cache that `of` found, for arithmetic; None where it is not known."""
+    if "kv_layers" not in facts:
         return None
-    return Cache((Layer(kv_heads=1, key_size=each // 2, value_size=0),), all_layers=1)
+    groups = [dict(group) for group in facts["kv_layers"]]
+    return Cache(tuple(Layer(**group) for group in groups for _ in range(group.pop("count"))), facts["layers"])

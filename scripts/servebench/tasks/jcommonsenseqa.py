@@ -135,6 +135,5 @@ TASK = Task(
         url="https://raw.githubusercontent.com/yahoojapan/JGLUE/v1.3.0/datasets/jcommonsenseqa-v1.3/valid-v1.3.json",
         sha256="0d8d76f3bfa0d174866939882faccdd01fbc2bcd5a76c43748ba0c40a7b3b8d4",
         questions=1119,
-        licence="CC BY-SA 4.0",
     ),
 )

@@ -185,6 +185,5 @@ TASK = Task(
         url="https://raw.githubusercontent.com/google-research/url-nlp/4b1e7a43efb517abadd16041e8b47f3be975c76e/mgsm/mgsm_ja.tsv",
         sha256="59a2b50debe77981fd784cb3b2bef1505e3abf2a37116dc9d7a366ab029b4637",
         questions=250,
-        licence="CC BY 4.0",
     ),
 )

@@ -69,12 +69,11 @@ class Extraction:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a task's published data is fetched from; the bytes are pinned, the licence is the publisher's."""
+    """Where a task's published data is fetched from; the bytes are pinned."""
 
     url: str
     sha256: str
     questions: int
-    licence: str
 
 
 @dataclass(frozen=True, slots=True)
