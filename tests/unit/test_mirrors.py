@@ -107,10 +107,22 @@ def test_an_ollama_blob_of_a_mirror_that_is_another_is_said_and_not_used(mirror,
     assert said == [f"mirror: {source}: a blob has sha256 {sha256(b'cut').hexdigest()}, expected sha256:{SHA256}"]
 
 
-@pytest.mark.parametrize("content", ["<html>", "[]", "{}"])
-def test_a_page_that_is_no_manifest_is_said(content, mirror, fetch):
+@pytest.mark.parametrize(
+    "content",
+    [
+        "<html>",
+        "[]",
+        "{}",
+        '{"config": null, "layers": []}',
+        '{"config": {"digest": 1}, "layers": []}',
+        f'{{"config": {{"digest": "sha256:{SHA256}"}}, "layers": 3}}',
+        '{"config": {"digest": "sha256:../../../elsewhere"}, "layers": []}',
+    ],
+)
+def test_a_page_that_is_no_manifest_is_said_and_a_store_with_it_lacks_the_model(content, mirror, fetch):
     store(mirror / "ollama")
     (mirror / "ollama/manifests" / NOWHERE / "library/tiny/1b").write_text(content)
+    assert ollama.find(f"ollama://{NOWHERE}/library/tiny:1b", mirror / "ollama") is None
     source = f"ollama://{NOWHERE}/library/tiny:1b"
     with pytest.raises(InfrastructureError, match="no manifest of a model"):
         ollama.copy(source, f"file://{mirror}/ollama", mirror / "other", lambda line: None)

@@ -23,6 +23,7 @@ from servebench.models import file, https
 
 REGISTRY = "registry.ollama.ai"  # the default host in Ollama's names
 MANIFEST_TYPE = "application/vnd.docker.distribution.manifest.v2+json"
+BLOB = re.compile("sha256:[0-9a-f]{64}")
 MODEL_LAYER = "application/vnd.ollama.image.model"
 SOURCE = re.compile(
     r"ollama://(?:(?:(?P<host>[^/@]+)/)?(?P<namespace>[^/:@]+)/)?(?P<model>[^/:@]+)(?::(?P<tag>[^/:@]+))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?"
@@ -96,7 +97,7 @@ def _parts(manifest: bytes) -> list[dict[str, Any]] | None:
     try:
         found = json.loads(manifest)
         parts: list[dict[str, Any]] = [found["config"], *found["layers"]]
-        return parts if all(isinstance(part["digest"], str) for part in parts) else None
+        return parts if all(BLOB.fullmatch(part["digest"]) for part in parts) else None
     except (ValueError, LookupError, TypeError):
         return None
 
