@@ -259,6 +259,7 @@ class _Measuring:
         return f"{self.setting.run} {self.setting.name} round {self.session.round}"
 
     def _begin(self, server: engines.Server, log_start: int) -> None:
+        """Keep what the server's log tells of what comes before the load."""
         self.log_before = server.log_since(log_start)
 
     def _tell(self, watcher: watch.Watcher, users: int, news: Mapping[str, Any]) -> None:

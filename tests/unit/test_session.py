@@ -13,7 +13,7 @@ import pytest
 
 import synthetic
 from chat_double import ChatDouble, serving
-from servebench import configuration, estimate, job, plan, session, store, tables, watch
+from servebench import configuration, engines, estimate, job, plan, session, store, tables, watch
 from servebench.figures import Line
 from servebench.load.measurement import Measurement
 
@@ -67,6 +67,7 @@ class Measured:
     def measure(self, target: Any, workload: Any, users: int, **options: Any) -> Measurement:
         self.measured.append(users)
         self.seeds.append(options["seed"])
+        options["begin"]()
         self.during(users)
         now = time.monotonic_ns()
         requests, chunks = synthetic.exchanges(users, FIGURES, now, 60, seed=0)
@@ -230,6 +231,17 @@ def test_what_does_not_count_is_no_result_even_when_nothing_can_be_written_of_it
         made.run()
     assert made.statuses() == [None, None]
     assert made.reasons() == []
+
+
+def test_served_are_the_requests_of_the_load_and_not_what_came_before(
+    made: Measured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, load = (f"slot launch_slot_: id  0 | task {task} | processing task\n" for task in (3, 7))
+    said = iter([before, before + load, "", load])
+    monkeypatch.setattr(engines.Server, "log_since", lambda server, start: next(said))
+    made.run()
+    paths = [made.kept.path(made.digest(users)) for users in (1, 2)]
+    assert [store.read(path).served["task"] for path in paths] == [[7], [7]]
 
 
 def test_what_another_session_has_measured_while_the_device_was_waited_for_is_not_measured_again(
