@@ -31,7 +31,7 @@ def manifest_of(model: plan.Model, results: Path) -> dict[str, Any] | None:
     path = _manifest_path(model, results)
     manifest = dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
     # In a folder without Snakemake's records it may be of what the key stood for before.
-    known = "sha256" if model.sha256 else "source"
+    known = "sha256" if model.sha256 else "requantize" if model.requantize else "source"
     return manifest if manifest.get(known) == getattr(model, known) else None
 
 

@@ -45,6 +45,14 @@ def test_a_manifest_of_another_model_is_refused_with_its_file_and_the_remedy(tmp
         context(tmp_path, loaded).weights(setting)
 
 
+def test_a_manifest_of_what_was_made_otherwise_is_none_of_the_model(tmp_path: Path) -> None:
+    model = plan.Model(key="q", name="Q", requantize={"from": "m", "to": "Q4_0"})
+    assert job.manifest_of(model, tmp_path) is None
+    for to, known in (("Q4_0", True), ("Q8_0", False)):
+        write(tmp_path / "models" / "q.json", {"requantize": {"from": "m", "to": to}, "sha256": "0" * 64})
+        assert (job.manifest_of(model, tmp_path) is not None) is known
+
+
 @pytest.mark.parametrize(
     ("lock", "python", "again"),
     [(LOCK, sys.executable, False), ("b" * 64, sys.executable, True), (LOCK, "/elsewhere/bin/python", True)],
