@@ -21,7 +21,7 @@ from servebench.load import command
 SERVEBENCH = (sys.executable, "-m", "servebench")
 
 
-@pytest.mark.parametrize(("zone", "offset"), [("Asia/Tokyo", r"\+0900"), ("America/St_Johns", "-0[23]30")])
+@pytest.mark.parametrize(("zone", "offset"), [("JST-9", r"\+0900"), ("NST3:30", "-0330")])
 def test_a_time_in_a_log_file_has_its_date_and_its_zone(tmp_path: Path, zone: str, offset: str) -> None:
     log = tmp_path / "tables.log"
     command = [*SERVEBENCH, "tables", "--results", str(tmp_path / "none"), "--log", str(log)]
