@@ -138,7 +138,10 @@ class _Evaluation:
                 self._keep_session(_facts(server, setting, model) | {"prompt_tokens": self._prompt_tokens(server)})
                 work = [self._work(asked, c) for c in self.conditions for asked in self.missing(c)]
                 self.progress = _Progress(setting.name, len(work), sum(work), published)
-                asyncio.run(self._ask(server))
+                try:
+                    asyncio.run(self._ask(server))
+                except ExceptionGroup as group:
+                    raise _first(group) from None
                 if not server.alive():
                     said = server.log_tail()
                     raise engines.LaunchFailed("the server died while it was asked: " + _last_line(said), said)
@@ -239,6 +242,11 @@ class _Evaluation:
             facts["asked"],
             facts["failures"],
         )
+
+
+def _first(error: Exception) -> Exception:
+    """The fault itself, of those of what was asked at once."""
+    return _first(error.exceptions[0]) if isinstance(error, ExceptionGroup) else error
 
 
 def named(target: str, condition: str, under_load: Mapping[str, Any] | None) -> str:

@@ -1,9 +1,11 @@
 """A target is never asked again what it has answered: at full size, killed half-way, cut short, enlarged."""
 
+import errno
 import json
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -362,6 +364,20 @@ def _targets(experiment):
     return experiment.plan.evaluations.targets.values()
 
 
+@pytest.mark.parametrize("under_load", [None, {"users": 1, "task": "mgsm", "questions": 10}])
+def test_a_full_disk_is_a_full_disk_whatever_is_asked_at_once(tmp_path, double, monkeypatch, under_load):
+    experiment = Experiment(tmp_path, double.url, SMALL, under_load=under_load)
+    if under_load:
+        monkeypatch.setattr(evaluate._Evaluation, "conditions", (evaluate.LOADED,))
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(evaluate._Evaluation, "_keep", full)
+    with pytest.raises(OSError, match="No space left on device"):
+        experiment.run("A")
+
+
 def test_a_server_that_dies_keeps_its_answers_and_is_not_blamed_on_a_question(tmp_path):
     gone = []
 
@@ -423,15 +439,16 @@ def test_under_load_the_same_questions_are_asked_of_a_busy_and_an_idle_server(tm
 
 
 def test_without_a_load_nothing_is_asked_under_load_and_a_load_that_fails_at_times_is_a_mark(tmp_path):
-    status = {"load": 400}
+    status, once = {"load": 400}, threading.Lock()
 
     def answer(model, prompt, time_):
         if prompt in known:
             return Reply(text="答え: 1", finish_reason="stop")
         time.sleep(0.05)
-        if status["load"] == 200:
-            status["load"] = 500  # one reply, no more
-            return Reply(text="busy", finish_reason="length")
+        with once:
+            if status["load"] == 200:
+                status["load"] = 500  # one reply, no more
+                return Reply(text="busy", finish_reason="length")
         return status["load"]
 
     with serving(ChatDouble(answer, knows)) as double:
