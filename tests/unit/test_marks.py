@@ -89,6 +89,9 @@ def test_names_and_figures_in_a_mark() -> None:
     )
     two = marks.translated("cpu quota: kept from the CPUs in a window of 60 s: server 1.2 s, load generator 0.9 s")
     assert two["ja"].endswith("測る時間 60 秒の間に CPU を使えなかった時間：サーバー 1.2 s, 負荷の道具 0.9 s")
+    replies = marks.translated("without_answer: mgsm: 7 of 500 replies (truncated 4, empty 3)")
+    assert replies["ja"].endswith("mgsm：返事 500 件のうち 7 件（打ち切り 4, 空 3）")
+    assert replies["en"].endswith("mgsm: 7 of 500 replies (cut off 4, empty 3)")
     both = "impossible usage: 3 replies with more cached than prompt tokens / something new"
     assert marks.translated(both)["ja"].endswith("とする返事 3 件 / something new")
     assert marks.translated("out of memory: 3 GiB") == dict.fromkeys(("en", "ja"), "out of memory: 3 GiB")

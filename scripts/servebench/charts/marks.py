@@ -37,7 +37,9 @@ def _evidence(text: str) -> Mapping[str, str]:
 
 
 def _spoken(values: Mapping[str, str], language: str) -> dict[str, str]:
-    return {name: _named(value, "who", language) if name == "who" else value for name, value in values.items()}
+    return {
+        name: _named(value, "said", language) if name in ("who", "how") else value for name, value in values.items()
+    }
 
 
 def _named(text: str, kind: str, language: str) -> str:
