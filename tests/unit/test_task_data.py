@@ -116,7 +116,7 @@ def test_published_data_comes_into_the_cache_once(tmp_path):
     mirror.mkdir()
     content = "問題\t18\n".encode()
     (mirror / "problems.tsv").write_bytes(content)
-    source = Source("https://127.0.0.1:9/problems.tsv", hashlib.sha256(content).hexdigest(), 1, "none")
+    source = Source("https://127.0.0.1:9/problems.tsv", hashlib.sha256(content).hexdigest(), 1)
     task = replace(mgsm.TASK, source=source)
     first = find(task, cache_root=cache, mirror=str(mirror))
     assert first.read_bytes() == content
