@@ -248,6 +248,16 @@ def test_dark_charts_use_the_dark_colours_and_paper_is_light(page) -> None:
     page.wait_for_function("document.documentElement.dataset.theme === 'dark'")
 
 
+@pytest.mark.parametrize("page", [{"viewport": {"width": 718, "height": 1000}}], indirect=True)  # A4 and its margins
+def test_no_table_is_wider_than_paper(page) -> None:
+    page.emulate_media(media="print")
+    unfold(page)
+    for _ in ("en", "ja"):
+        ends = page.locator("table").evaluate_all("tables => tables.map(table => table.getBoundingClientRect().right)")
+        assert len(ends) > 20 and max(ends) <= 719
+        page.evaluate("document.getElementById('language').click()")
+
+
 def test_paper_has_every_chart_and_every_mark(page, written, tmp_path) -> None:
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     page.wait_for_function(
