@@ -582,6 +582,15 @@ def test_written_tables_read_back_the_same_and_wrong_ones_are_refused(tmp_path) 
         tables.read(tmp_path / "settings.parquet")
 
 
+def test_a_table_that_an_experiment_has_no_more_is_removed(tmp_path) -> None:
+    """Such as of evaluations that are taken out of it: the page would still show them."""
+    measured, settings = h200()
+    tables.write(tmp_path, {"measurements": measured, "settings": settings, "cost": tables.cost(settings, 3.5)})
+    assert set(tables.read_all(tmp_path)) == {"measurements", "settings", "cost"}
+    tables.write(tmp_path, {"measurements": measured, "settings": settings})
+    assert set(tables.read_all(tmp_path)) == {"measurements", "settings"}
+
+
 def due_earlier(seconds: int, mode: str) -> tuple[Record, Record]:
     """A measurement, and the same one with requests that were due so many seconds before they were sent."""
     good = next(iter(synthetic.records_of(MAIN[:1], synthetic.plan_of(MAIN[:1]))))

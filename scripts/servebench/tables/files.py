@@ -26,8 +26,11 @@ def check(name: str, content: pa.Table) -> pa.Table:
 
 
 def write(directory: Path, tables: Mapping[str, pa.Table]) -> list[Path]:
-    """Write each table as `<directory>/<name>.parquet`, whole or not at all; returns the paths in order."""
+    """Write each table as `<directory>/<name>.parquet`, whole or not at all; returns the paths in order. Tables that the
+    experiment had before and has no more are removed."""
     directory.mkdir(parents=True, exist_ok=True)
+    for name in SCHEMAS.keys() - tables.keys():
+        (directory / f"{name}.parquet").unlink(missing_ok=True)
     paths = []
     for name, content in tables.items():
         path = directory / f"{name}.parquet"
