@@ -26,8 +26,8 @@ def check(name: str, content: pa.Table) -> pa.Table:
 
 
 def write(directory: Path, tables: Mapping[str, pa.Table]) -> list[Path]:
-    """Write each table as `<directory>/<name>.parquet`, whole or not at all, and remove those that the experiment has no
-    more; returns the paths in order."""
+    """Write each table as `<directory>/<name>.parquet`, whole or not at all, and remove those that the experiment has
+    no more; returns the paths in order."""
     directory.mkdir(parents=True, exist_ok=True)
     for name in SCHEMAS.keys() - tables.keys():
         (directory / f"{name}.parquet").unlink(missing_ok=True)
