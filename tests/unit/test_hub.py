@@ -225,8 +225,11 @@ def test_the_verb_ends_with_one_line(hub, tmp_path, monkeypatch, capsys):
     assert not (tmp_path / "m.json").exists()
 
 
-def test_kv_cache_of_a_repository_reads_its_config(hub):
+def test_kv_cache_of_a_repository_reads_its_config(hub, monkeypatch):
     assert kv_cache.of(f"hf://{REPOSITORY}@{OLD}").all_layers == 2
+    with monkeypatch.context() as patch, pytest.raises(InfrastructureError, match=f"^hf://{REPOSITORY}: HF_TOKEN "):
+        patch.setenv("HF_TOKEN", "two lines\n")
+        kv_cache.of(f"hf://{REPOSITORY}")
     hub.gone = True
     with pytest.raises(InfrastructureError, match=f"hf://{REPOSITORY}@{NEW}: "):
         kv_cache.of(f"hf://{REPOSITORY}@{NEW}")

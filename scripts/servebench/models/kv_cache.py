@@ -189,9 +189,9 @@ def of(model: str) -> Cache:
 def _config_of_repository(model: str) -> Path:
     from huggingface_hub import hf_hub_download
 
-    source = hf.parse(model)
+    source, token = hf.parse(model), hf.token(model)
     with hf.asking(model):
-        return Path(hf_hub_download(source.repository, "config.json", revision=source.revision, token=hf.token(model)))
+        return Path(hf_hub_download(source.repository, "config.json", revision=source.revision, token=token))
 
 
 def report(
