@@ -15,7 +15,7 @@ from servebench.faults import Fault
 
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # takes nothing more, and names no file
 ROOM = "make room and run the same again: what was measured before is kept"
-_SAID = re.compile(r".*(?:no space left on device|disk quota exceeded|read-only file system).*", re.IGNORECASE)
+_SAID = re.compile(r".*(?:no space left on device|disk quota exceeded).*", re.IGNORECASE)
 
 
 class InfrastructureError(Fault):

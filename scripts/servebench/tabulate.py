@@ -40,9 +40,13 @@ def run(results: Path) -> None:
         questions = {name: asked_questions(results, name, task) for name, task in asked.tasks.items()}
         replies = [_replies(plan, results, target) for target in asked.targets]
         made |= evaluated.make(asked, replies, questions)
-        publish_quantization.write(made, plan, results / "tables")
-    tables.write(results / "tables", made)
-    publish.write(made, plan, results / "tables")
+    directory = results / "tables"
+    tables.write(directory, made)
+    published = publish.write(made, plan, directory)
+    if plan.evaluations:
+        published.append(publish_quantization.write(made, plan, directory))
+    for path in set(directory.glob("*.json")) - set(published):  # of what the experiment has no more
+        path.unlink()
 
 
 def _record(plan: Plan, results: Path, session: Session, users: int) -> store.Record:

@@ -80,6 +80,15 @@ def test_what_was_measured_as_configured_otherwise_is_not_tabulated_under_this_c
         tabulated(tmp_path, now)
 
 
+def test_published_json_of_what_the_experiment_has_no_more_is_removed(tmp_path: Path, measured: Plan) -> None:
+    left = [tmp_path / "tables" / name for name in ("extra_concurrency.json", "quantization.json")]
+    left[0].parent.mkdir()
+    for path in left:
+        path.write_text("{}", encoding="utf-8")
+    tabulated(tmp_path, measured)
+    assert [path.name for path in (tmp_path / "tables").glob("*.json")] == ["concurrency.json"]
+
+
 def test_every_figure_of_a_measurement_is_a_column() -> None:
     record = next(iter(synthetic.records_of(MAIN[:1], synthetic.plan_of(MAIN[:1]))))
     found = measurement_figures(record.requests, record.chunks, record.meta or {}, Line())

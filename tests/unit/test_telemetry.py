@@ -65,10 +65,10 @@ def test_every_sample_of_every_good_measurement_is_a_row_with_all_that_it_tells(
         ([""] * 120, []),
         ([None] * 120, []),
         (["power_cap"] * 120, []),  # a GPU's usual state under full load
-        (["sw_thermal"] + [""] * 100 + [None] * 19, ["device throttled: sw_thermal in 1 of 101 samples"]),
+        (["sw_thermal"] + [""] * 100 + [None] * 19, ["device throttled: sw_thermal 1 of 101 samples"]),
         (
             ["power_cap,hw_slowdown,hw_power_brake"] * 2 + ["hw_thermal"] * 118,
-            ["device throttled: hw_slowdown in 2, hw_power_brake in 2, hw_thermal in 118 of 120 samples"],
+            ["device throttled: hw_slowdown 2, hw_power_brake 2, hw_thermal 118 of 120 samples"],
         ),
     ],
 )

@@ -162,7 +162,9 @@
 
   // A link to what is folded opens it.
   const unfold = () => {
-    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    let id = location.hash.slice(1);
+    try { id = decodeURIComponent(id); } catch { /* as it stands */ }
+    const target = document.getElementById(id);
     if (target?.tagName === "DETAILS") target.open = true;
   };
   addEventListener("hashchange", unfold);

@@ -79,7 +79,7 @@ def _marks(good: Sequence[Row], rounds: int, change: Row | None, machines: Mappi
     if len(devices) > 1:
         yield f"mixed devices: {' / '.join(devices)}"
     for key in ("engine_version", "engine_build", "engine_pin", "model_sha256"):
-        served = dict.fromkeys(str(row[key]) for row in good)
+        served = dict.fromkeys(row[key] or "–" for row in good)
         if len(served) > 1:
             yield f"{key}: {' / '.join(served)}"
             break  # the rest goes with it

@@ -32,7 +32,7 @@ def slowed(record: Record) -> Iterator[str]:
     told = [value for value in in_window(record, "throttle") if value is not None]
     counts = Counter(name for value in told for name in value.split(",") if name in SLOWING)
     if counts:
-        evidence = ", ".join(f"{name} in {count}" for name, count in counts.items())
+        evidence = ", ".join(f"{name} {count}" for name, count in counts.items())
         yield f"device throttled: {evidence} of {len(told)} samples"
     if errors := _grown(record, "ecc_errors"):
         yield f"memory errors: {errors:.0f} uncorrected ones of the device"
