@@ -42,10 +42,10 @@ def run(results: Path) -> None:
         made |= evaluated.make(asked, replies, questions)
     directory = results / "tables"
     tables.write(directory, made)
-    published = publish.write(made, plan, directory)
+    written = publish.write(made, plan, directory)
     if plan.evaluations:
-        published.append(publish_quantization.write(made, plan, directory))
-    for path in set(directory.glob("*.json")) - set(published):  # of what the experiment has no more
+        written.append(publish_quantization.write(made, plan, directory))
+    for path in set(directory.glob("*.json")) - set(written):  # of what the experiment has no more
         path.unlink()
 
 
