@@ -35,6 +35,9 @@ LogFile = Annotated[Path | None, typer.Option("--log", help="Also write messages
 ConfigFiles = Annotated[
     list[Path] | None, typer.Option("--configfile", help="As for snakemake; default: the quick start.")
 ]
+Overrides = Annotated[
+    list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="As for snakemake, over the files.")
+]
 ModelsJson = Annotated[str, typer.Option("--models", help="All models of the plan as JSON.")]
 RuntimeJson = Annotated[str, typer.Option("--runtime", help="plan.Runtime as JSON.")]
 SliceJson = Annotated[str, typer.Option("--slice", help="What decides the job's results, as canonical JSON.")]
@@ -142,13 +145,13 @@ def session(
 
 
 @app.command()
-def pull(configfile: ConfigFiles = None) -> None:
+def pull(configfile: ConfigFiles = None, config: Overrides = None) -> None:
     """Pull the container images of an experiment for apptainer, by digest, where there is internet."""
     from servebench import cache
     from servebench.engines import images, runtime
 
     _start(None)
-    plan = _plan(configfile)
+    plan = _plan(configfile, config)
     for engine in plan.engines.values():
         if engine.runtime == "container":
             progress = logging.getLogger("servebench").info
@@ -198,12 +201,13 @@ def evaluate(
 @app.command("plan")
 def show_plan(
     configfile: ConfigFiles = None,
+    config: Overrides = None,
     language: Annotated[str, typer.Option(help="en or ja, for the texts of the configuration.")] = "en",
 ) -> None:
     """What an experiment measures, how long it takes, what it needs and what of that is there. Starts nothing."""
     from servebench import plan_command
 
-    plan_command.command(_plan(configfile), language)
+    plan_command.command(_plan(configfile, config), language)
 
 
 @app.command("kv-cache")
@@ -225,11 +229,11 @@ def show_kv_cache(
 
 
 @app.command()
-def status(configfile: ConfigFiles = None) -> None:
+def status(configfile: ConfigFiles = None, config: Overrides = None) -> None:
     """What is measured, what failed or was discarded, and the command to repeat it. Exit code 1 when any failed."""
     from servebench import ledger
 
-    lines, failed = ledger.report(_plan(configfile), Path("results"), configfile or ())
+    lines, failed = ledger.report(_plan(configfile, config), Path("results"), configfile or ())
     print("\n".join(lines))
     raise typer.Exit(1 if failed else 0)
 
@@ -237,12 +241,13 @@ def status(configfile: ConfigFiles = None) -> None:
 @app.command()
 def watch(
     configfile: ConfigFiles = None,
+    config: Overrides = None,
     once: Annotated[bool, typer.Option("--once", help="Print how things stand now, and end.")] = False,
 ) -> None:
     """Look at an experiment while it runs: what is measured right now, what is done, how long it still takes."""
     from servebench import watching
 
-    plan = _plan(configfile)
+    plan = _plan(configfile, config)
     with suppress(KeyboardInterrupt):
         watching.command(plan, Path("results") / plan.experiment, once=once)
 
@@ -267,11 +272,13 @@ def discard(
     round_: Annotated[int | None, typer.Option("--round", help="Only this round.")] = None,
     users: Annotated[int | None, typer.Option(help="Only this number of users.")] = None,
     configfile: ConfigFiles = None,
+    config: Overrides = None,
 ) -> None:
     """Throw measurements out, on record; the next snakemake measures them again."""
     from servebench import ledger
 
-    found = ledger.discard(_plan(configfile), Path("results"), run, setting, round_, users, why, configfile or ())
+    plan = _plan(configfile, config)
+    found = ledger.discard(plan, Path("results"), run, setting, round_, users, why, configfile or ())
     for line in found:
         print(line)
 
@@ -331,11 +338,13 @@ def make_report(
 
 
 def _one_each(argv: Sequence[str]) -> list[str]:
-    """`--configfile A.yaml B.yaml`, as snakemake takes it, with the option before each file."""
+    """`--configfile A.yaml B.yaml` and `--config A=1 B=2`, as snakemake takes them, with the option before each."""
     spread: list[str] = []
     for place, word in enumerate(argv):
-        follows = place > 1 and spread[-2] == "--configfile" and Path(word).suffix in (".yaml", ".yml", ".json")
-        spread += ["--configfile", word] if follows else [word]
+        option = spread[-2] if place > 1 else ""
+        is_file = option == "--configfile" and Path(word).suffix in (".yaml", ".yml", ".json")
+        is_override = option == "--config" and "=" in word and not word.startswith("-")
+        spread += [option, word] if is_file or is_override else [word]
     return spread
 
 
@@ -354,10 +363,13 @@ def _context(slice_: str, models: str, runtime: str, results: Path, engine_log: 
     )
 
 
-def _plan(configfile: list[Path] | None) -> Any:
+def _plan(configfile: list[Path] | None, config: list[str] | None) -> Any:
     from servebench import configuration
 
-    return configuration.read(configfile or [servebench.ROOT / "config" / "config.yaml"])
+    if config and not configfile:
+        raise Fault("--config: takes the place of no file; name the one it changes, too: --configfile FILE")
+    overrides = configuration.overrides(config) if config else {}
+    return configuration.read(configfile or [servebench.ROOT / "config" / "config.yaml"], overrides)
 
 
 def _start(log: Path | None) -> None:

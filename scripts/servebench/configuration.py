@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -197,8 +198,19 @@ def _task_set(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def read(files: Sequence[str | Path]) -> Plan:
-    """Read configuration files as Snakemake merges them (later over earlier, key by key) and `load` the result."""
+def overrides(given: Sequence[str]) -> dict[str, Any]:
+    """KEY=VALUE of the command line, as snakemake --config reads them."""
+    from snakemake.cli import parse_config  # half a second, for those who need it
+
+    try:
+        return dict(parse_config(list(given)))
+    except ValueError as error:
+        raise ConfigError(f"--config: {shlex.join(given)}: {error}") from error
+
+
+def read(files: Sequence[str | Path], overrides: Mapping[str, Any] | None = None) -> Plan:
+    """Read configuration files as Snakemake merges them (later over earlier, key by key; `overrides` of the command
+    line over all) and `load` the result."""
     merged: dict[str, Any] = {}
     for file in files:
         try:
@@ -214,7 +226,8 @@ def read(files: Sequence[str | Path]) -> Plan:
         if not isinstance(content, Mapping | None):
             raise ConfigError(f"{file}: {content!r:.60} is no mapping of keys to values; see config/README.md")
         _merge(merged, content or {})
-    return load(merged, files)
+    _merge(merged, overrides or {})
+    return load(merged, files, overrides)
 
 
 def _merge(into: dict[str, Any], new: Mapping[str, Any]) -> None:

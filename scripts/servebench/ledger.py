@@ -23,7 +23,7 @@ class UnknownMeasurement(Fault):
 def report(plan: Plan, results: Path, configfiles: Sequence[Path] = ()) -> tuple[list[str], int]:
     """Lines for the console, and the number of failed measurements. `configfiles` are those the plan was read from,
     when it is not the quick start; they are part of the commands."""
-    options = _options(configfiles)
+    options = _options(plan, configfiles)
     folder = results / plan.experiment
     lines = [estimate.announcement(plan, folder), *_by_setting(plan, folder)]
     failed = 0
@@ -86,12 +86,13 @@ def discard(
             yield f"discarded {one}; kept as {kept.discard(one.digest, why, one.place)}"
     if not found:
         raise UnknownMeasurement(f"{run} {setting}: nothing of that is measured yet; see servebench status")
-    yield f"now: snakemake --cores 1 all{_options(configfiles)}"
+    yield f"now: snakemake --cores 1 all{_options(plan, configfiles)}"
 
 
-def _options(configfiles: Sequence[Path]) -> str:
-    """As a shell takes them."""
-    return " " + shlex.join(["--configfile", *map(str, configfiles)]) if configfiles else ""
+def _options(plan: Plan, configfiles: Sequence[Path]) -> str:
+    """The files, and what was given over them, as a shell takes them."""
+    given = {"--configfile": [str(file) for file in configfiles], "--config": plan.overrides}
+    return "".join(f" {shlex.join([name, *values])}" for name, values in given.items() if values)
 
 
 def _by_setting(plan: Plan, folder: Path) -> Iterator[str]:

@@ -78,3 +78,18 @@ def test_a_session_that_a_signal_ends_says_which(
         handlers[number](number, None)
     assert end.value.code == 128 + number
     assert caplog.messages == [f"ended by {number.name}; the engine is stopped, what was measured is kept"]
+
+
+def test_files_and_changes_are_given_as_to_snakemake() -> None:
+    def plan(*given: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*SERVEBENCH, "plan", *given], cwd=ROOT, capture_output=True, text=True)
+
+    files = ("--configfile", "config/h200.yaml", "config/rehearsal.yaml")
+    one = plan(*files, "--config", "rounds=1", "title=a b")
+    assert one.returncode == 0 and one.stdout.startswith("a b\n"), one.stderr
+    assert "main, each round" in one.stdout
+    alone = plan("--config", "rounds=1")
+    assert alone.returncode == 1
+    assert alone.stderr == (
+        "servebench: --config: takes the place of no file; name the one it changes, too: --configfile FILE\n"
+    )

@@ -5,6 +5,7 @@ import json
 import math
 import re
 
+import msgspec
 import pytest
 import yaml
 from snakemake.cli import parse_config
@@ -167,6 +168,16 @@ def test_what_the_command_line_changes_is_kept_and_named_in_a_fault(config):
     assert plan.from_json(plan.canonical(plan.reported(loaded))).overrides == ("rounds=3", "title=a b", "reference=")
     with pytest.raises(configuration.ConfigError, match=r"^--config: rounds: 0 is smaller than 1"):
         configuration.load(config | {"rounds": 0}, [QUICKSTART], {"rounds": 0})
+
+
+def test_what_the_command_line_changes_is_read_as_snakemake_reads_it():
+    given = ["rounds=3", "title=a b", 'runtime={"cache": "/c"}', "reference="]
+    read = configuration.read([QUICKSTART], configuration.overrides(given))
+    assert (read.rounds, read.title, read.runtime.cache, read.reference) == (3, "a b", "/c", None)
+    assert read.runtime == msgspec.structs.replace(configuration.read([QUICKSTART]).runtime, cache="/c")
+    assert configuration.overrides(read.overrides) == configuration.overrides(given)
+    with pytest.raises(configuration.ConfigError, match=r"^--config: rounds: .*name=value"):
+        configuration.overrides(["rounds"])
 
 
 def test_the_files_of_a_workload_are_the_project_s_wherever_it_is_run(monkeypatch, tmp_path):

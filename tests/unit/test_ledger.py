@@ -60,6 +60,9 @@ def test_a_failed_measurement_stands_with_the_command_that_tries_it_again(tmp_pa
     assert ledger.report(plan, tmp_path)[0][-1] == f"  again: snakemake --cores 1 --force {path}"
     again = ledger.report(plan, tmp_path, [Path("my site's 設定.yaml")])[0][-1]
     assert shlex.split(again)[-2:] == ["--configfile", "my site's 設定.yaml"]
+    changed = msgspec.structs.replace(plan, overrides=("title=a b",))
+    again = ledger.report(changed, tmp_path, [Path("site.yaml")])[0][-1]
+    assert shlex.split(again)[-4:] == ["--configfile", "site.yaml", "--config", "title=a b"]
 
 
 def test_a_damaged_measurement_is_named_and_its_remedy_works(tmp_path: Path) -> None:

@@ -693,7 +693,7 @@ def test_the_commands_name_the_files_the_plan_was_read_from_and_what_was_changed
     assert [html.unescape(command) for command in commands] == [
         f"snakemake --cores 1 all{named}{changed}",
         f"snakemake --cores 1 only_main_llama-np16{named}{changed}",
-        f'servebench discard main llama-np16 --round 1 --users 4 --why "…"{named}',
+        f'servebench discard main llama-np16 --round 1 --users 4 --why "…"{named}{changed}',
         f"snakemake --cores 1 all{named}{changed}",
     ]
 
