@@ -25,7 +25,7 @@ from servebench.faults import Fault
 from servebench.figures import Line
 from servebench.load import prompts as prompt_sets
 from servebench.load.arrivals import Pause, read_trace
-from servebench.load.workload import Workload
+from servebench.load.workload import Target, Workload
 from servebench.plan import Engine, Evaluations, Model, Plan, Runtime, Setting
 from servebench.tasks import TASKS, sets
 
@@ -72,7 +72,7 @@ def load(config: Mapping[str, Any], files: Sequence[str | Path], overrides: Mapp
     overrides = overrides or {}
     origin = Origin(files, overrides)
     config = _present(config)
-    faults = list(schema_faults(config, origin))
+    faults = list(value_faults(config, origin)) or list(schema_faults(config, origin))
     if faults:
         raise ConfigError("\n".join(faults))
     faults = list(cross_faults(config, origin))
@@ -325,6 +325,42 @@ def _holds(value: Any, path: Sequence[str | int]) -> bool:
     return True
 
 
+# What a `request` cannot change: servebench sends it, and its figures rest on it.
+_SENT = {
+    "model": "name the model under models and settings",
+    "messages": "name the prompts as workload.prompts",
+    "prompt": "name the prompts as workload.prompts",
+    "stream": "what is measured is a stream",
+    "n": "what is measured is one reply to a request",
+}
+
+
+def value_faults(value: Any, origin: Origin, path: Sequence[str | int] = ()) -> Iterator[str]:
+    """Keys and values that nothing can take, wherever they stand, and what a `request` may not hold."""
+    where = [*path]
+    asked = "request" in path
+    if isinstance(value, Mapping):
+        for key, held in value.items():
+            if not isinstance(key, str):
+                yield origin.fault([*path, str(key)], f"{key!r} is a key that is no text; write it in quotes")
+            elif path and path[-1] == "request" and key in _SENT and held is not None:
+                yield origin.fault([*path, key], f"cannot be changed; {_SENT[key]}")
+            else:
+                yield from value_faults(held, origin, [*path, key])
+    elif isinstance(value, list):
+        for place, held in enumerate(value):
+            yield from value_faults(held, origin, [*path, place])
+    elif isinstance(value, str) and (wrong := re.search("[\0\ud800-\udfff]", value)):
+        yield origin.fault(where, f"{value!a:.60} has {wrong[0]!a}, which no file or server takes; leave it out")
+    elif asked and where[-1] in ("max_tokens", "max_completion_tokens") and not (type(value) is int and value > 0):
+        if value is not None:
+            yield origin.fault(where, f"{value!r:.60} is no number of tokens; use 1 or more, or workload.max_tokens")
+    elif isinstance(value, int) and abs(value) > 2**53:
+        yield origin.fault(where, "is a number of more than 2^53; use a smaller one")
+    elif asked and isinstance(value, float) and not math.isfinite(value):
+        yield origin.fault(where, f"{value} is no number that JSON has; use another")
+
+
 def schema_faults(config: Mapping[str, Any], origin: Origin) -> Iterator[str]:
     """Faults against config/schema.yaml, one sentence each."""
     schema = yaml.safe_load((ROOT / "config" / "schema.yaml").read_text(encoding="utf-8"))
@@ -466,6 +502,14 @@ def _at(value: Any, path: Sequence[str | int]) -> Any:
     return value
 
 
+def _url_fault(url: str) -> str | None:
+    try:
+        Target(url=url, model="any")
+    except Fault as fault:
+        return str(fault).removeprefix("target.url: ")
+    return None
+
+
 def _engine_faults(path: list[str | int], engine: Mapping[str, Any], origin: Origin) -> Iterator[str]:
     kind, runtime = engine["kind"], engine.get("runtime")
     needs = {"venv": "environment", "binary": "binary", "container": "image"}
@@ -473,6 +517,8 @@ def _engine_faults(path: list[str | int], engine: Mapping[str, Any], origin: Ori
         yield origin.fault([*path, "kind"], f"{kind!r} is not an engine; engines are: {', '.join(ADAPTERS)}")
     elif kind == "url" and "url" not in engine:
         yield origin.fault(path, "lacks url (the server's address); add it")
+    elif kind == "url" and (wrong := _url_fault(engine["url"])):
+        yield origin.fault([*path, "url"], wrong)
     elif ADAPTERS[kind].loads_model and runtime is None:
         yield origin.fault(path, f"lacks runtime; use one of {', '.join(needs)}")
     elif runtime and needs[runtime] not in engine:

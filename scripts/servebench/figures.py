@@ -298,13 +298,19 @@ class _Timings(msgspec.Struct):
     prompt_ms: float | None = None
 
 
-def _server(rows: _Rows) -> dict[str, Figure]:
-    """What llama.cpp's timings tell: the prompt's own time, and as queue wait what TTFT holds beside it."""
+def _prompt_s(rows: _Rows) -> tuple[Floats, Mask]:
+    """Of each successful target the time for its prompt as the server's `timings` tell it (NaN where they do not), and
+    which of them can be: not below 0, and not clearly above TTFT."""
     decoder = msgspec.json.Decoder(_Timings)
     timings = rows.table["timings"].filter(pa.array(rows.ok)).to_pylist()
     told = [None if text is None else decoder.decode(text).prompt_ms for text in timings]
     prompt_s = np.array([np.nan if ms is None else ms / 1e3 for ms in told], dtype=np.float64)
-    shown = np.isfinite(prompt_s)
+    return prompt_s, (prompt_s >= 0) & (prompt_s <= 1.1 * rows.ttft_s + 0.01)
+
+
+def _server(rows: _Rows) -> dict[str, Figure]:
+    """What llama.cpp's timings tell: the prompt's own time, and as queue wait what TTFT holds beside it."""
+    prompt_s, shown = _prompt_s(rows)
     wait_s = np.maximum(rows.ttft_s[shown] - prompt_s[shown], 0.0)
     return {
         "prefill_p50_s": median(prompt_s[shown]),
@@ -394,6 +400,9 @@ def _doubts(rows: _Rows, figures: dict[str, Figure], line: Line, calibrated_user
         doubts.append(f"impossible usage: {beyond} replies with more cached than prompt tokens")
     if rows.max_tokens is not None and (longer := int((rows.real & (rows.tokens > rows.max_tokens)).sum())):
         doubts.append(f"impossible usage: {longer} replies with more than the {rows.max_tokens} tokens asked for")
+    prompt_s, possible = _prompt_s(rows)
+    if wrong := int((np.isfinite(prompt_s) & ~possible).sum()):
+        doubts.append(f"impossible timings: {wrong} replies with a prompt time below 0 or above TTFT")
     cancelled = int(((rows.table["phase"].to_numpy() == "window") & ~rows.real).sum())
     if cancelled:
         doubts.append(f"stopped early: {cancelled} target requests were cancelled")

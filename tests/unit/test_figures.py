@@ -308,6 +308,15 @@ def test_cached_tokens_and_queue_wait():
     assert found["without_done"] == 3
 
 
+@pytest.mark.parametrize("prompt_ms", [-50000.0, 1e308, 1200.0])
+def test_a_prompt_time_that_cannot_be_is_a_mark_and_no_figure(prompt_ms):
+    last = event(choices=[{"delta": {}, "finish_reason": "stop"}], timings={"prompt_ms": prompt_ms})
+    blocks = [(12 * S, delta(content="x")), (13 * S, delta(content="x") + last + usage(2))]
+    found = figures(exchange(request_id=0, sent_ns=11 * S, end_ns=13 * S, blocks=blocks))  # TTFT 1 s
+    assert (found["prefill_p50_s"], found["queue_wait_p50_s"]) == (None, None)
+    assert found["invalid_reasons"].startswith("impossible timings: 1 replies with a prompt time below 0 or above TTFT")
+
+
 @pytest.mark.parametrize(("cached", "prompt"), [(150, 100), (2**31 - 1, 100), (1, 0)])
 def test_more_cached_than_prompt_tokens_is_a_mark_and_no_share(cached, prompt):
     def told(request_id, cached, prompt):

@@ -39,6 +39,8 @@ class Target:
             there = False
         if not there:
             raise Fault(f"target.url: {self.url!r} has no host and port to connect to; like http://127.0.0.1:8000")
+        if set(self.url) & set(" ?#@"):
+            raise Fault(f"target.url: {self.url!r} has more than a root; give no key, query or password in it")
         if not self.model:
             raise Fault("target.model: empty; name the model as the server calls it")
 
