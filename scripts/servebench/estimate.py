@@ -238,6 +238,6 @@ def announcement(plan: Plan, results: str | Path) -> str:
     if asked := plan.evaluations:
         head += f", {_count(asked.answers, 'question')} to each of {_count(len(asked.targets), 'target')}"
     if not left and remaining_s(plan, Path(results)) == 0:
-        return f"{head}, all of them there"
+        return f"{head}, nothing left to measure"
     time_left = minutes(remaining_s(plan, Path(results)))
     return f"{head}, {left} to measure: {time_left}, beside downloads (once) and charts"

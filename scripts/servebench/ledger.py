@@ -25,15 +25,15 @@ def report(plan: Plan, results: Path, configfiles: Sequence[Path] = ()) -> tuple
     when it is not the quick start; they are part of the commands."""
     options = _options(plan, configfiles)
     folder = results / plan.experiment
-    lines = [estimate.announcement(plan, folder), *_by_setting(plan, folder)]
-    failed = 0
+    lines: list[str] = []
+    failing: list[str] = []  # the setting of each
     for one in _all(plan, folder):
         if not one.file.exists():
             continue
         try:
             record = store.read_metadata(one.file)
         except store.StoreError as error:
-            failed += 1
+            failing.append(one.setting.name)
             lines.append(f"damaged: {one}: {error}")
             lines.append(
                 f"  again: servebench discard {one.setting.run} {one.setting.name} --round {one.round}"
@@ -41,10 +41,12 @@ def report(plan: Plan, results: Path, configfiles: Sequence[Path] = ()) -> tuple
             )
             continue
         if record["status"] == "failed":
-            failed += 1
+            failing.append(one.setting.name)
             lines.append(f"failed: {one}: {record['reason']}")
             lines.append(f"  again: snakemake --cores 1 --force {one.path}{options}")
+    lines = [estimate.announcement(plan, folder), *_by_setting(plan, folder, failing), *lines]
     lines += [f"running: {watching.line(said)}" for said in progress.running(folder)]
+    failed = len(failing)
     for target in plan.evaluations.targets.values() if plan.evaluations else ():
         path = estimate.target_path(folder, target.name)
         line = _evaluation(plan, folder, target)
@@ -95,8 +97,9 @@ def _options(plan: Plan, configfiles: Sequence[Path]) -> str:
     return "".join(f" {shlex.join([name, *values])}" for name, values in given.items() if values)
 
 
-def _by_setting(plan: Plan, folder: Path) -> Iterator[str]:
-    """A line for each setting of which something is left, and one that names the others."""
+def _by_setting(plan: Plan, folder: Path, failing: Sequence[str]) -> Iterator[str]:
+    """A line for each setting of which something is left, and one that names the others, but for those that are
+    `failing`, which are told elsewhere."""
     left: dict[str, list[int]] = {}  # of each session, how many measurements
     for session, users in estimate.missing(plan, folder):
         left.setdefault(session.setting.name, []).append(len(users))
@@ -104,7 +107,7 @@ def _by_setting(plan: Plan, folder: Path) -> Iterator[str]:
     for name, counts in left.items():
         setting = plan.settings[name]
         if not any(counts):
-            complete.append(f"{setting.run} {name}")
+            complete += [] if name in failing else [f"{setting.run} {name}"]
             continue
         whole = plan.rounds * len(setting.users)
         yield (

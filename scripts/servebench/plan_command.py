@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from servebench import cache, estimate, requirements
+from servebench import ROOT, cache, estimate, requirements
+from servebench.engines import environment
 from servebench.faults import Fault
 from servebench.plan import Plan
 from servebench.watch import gpu, host
@@ -58,7 +59,7 @@ def sections(plan: Plan, results: Path, cache_root: Path, language: str) -> Iter
     """Heading and lines of each part of the text."""
     yield "To measure", to_measure(plan, results)
     yield "Models", models(plan, results, cache_root)
-    yield "Engines", engines(plan, results)
+    yield "Engines", engines(plan, cache_root)
     yield "Needed, and what is there", needs(plan, results, cache_root)
     yield "Not verified", (f"{where}: {say(text, language)}" for where, text in requirements.unverified(plan))
     yield "Not as in the source, or ours where it is silent", (say(text, language) for text in plan.deviations)
@@ -99,15 +100,16 @@ def models(plan: Plan, results: Path, cache_root: Path) -> Iterator[str]:
         yield f"{model.key}: {where}, {size(download)}, {identity}, {state}"
 
 
-def engines(plan: Plan, results: Path) -> Iterator[str]:
+def engines(plan: Plan, cache_root: Path) -> Iterator[str]:
     """What each engine is run from, and its settings."""
     lacking = requirements.container_fault(plan)
     for key in dict.fromkeys(setting.engine.key for setting in plan.settings.values()):
         engine = plan.engines[key]
         key += f" ({', '.join(s.name for s in plan.settings.values() if s.engine is engine)})"
         if engine.environment:
-            made = (results / "engines" / f"{engine.environment}.json").is_file()
-            yield f"{key}: environment {engine.environment}, {'made' if made else 'to be made'}"
+            lock = ROOT / "envs" / f"{engine.environment}.lock"
+            state = "in the cache" if environment.made(engine.environment, lock, cache_root) else "to be made"
+            yield f"{key}: environment {engine.environment}, {state}"
         elif engine.image:
             yield f"{key}: image {requirements.image(engine)}{f', {lacking}' if lacking else ''}"
         elif engine.binary:

@@ -37,6 +37,7 @@ def test_what_is_left_stands_by_setting(tmp_path: Path) -> None:
         "complete: main llama-np16",
     ]
     assert failed == 0
+    assert list(ledger._by_setting(plan, tmp_path / "h200", ["llama-np16"])) == lines[1:2]
     changed = msgspec.structs.replace(one, context=8192)
     plan = msgspec.structs.replace(plan, settings=plan.settings | {one.name: changed})
     lines, _ = ledger.report(plan, tmp_path)

@@ -53,7 +53,7 @@ def test_each_phase_is_said_once_where_no_bar_can_be_drawn():
 def test_a_calibration_is_announced_and_one_that_is_known_is_not(tmp_path, monkeypatch, caplog):
     caplog.set_level(logging.INFO, logger="servebench")
     monkeypatch.setattr(calibrate, "_twice", lambda name, *_, **how: {"variant": name, "users": 4, "beyond": []})
-    said = ["calibrating the load generator, once on this machine: about 12 s"]
+    said = ["calibrating the load generator for 4 users, once on this machine: about 12 s"]
     for _ in range(2):
         assert calibrate.ensure(4, tmp_path)["max_users"] == 4
         assert caplog.messages == said

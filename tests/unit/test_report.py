@@ -117,6 +117,9 @@ def test_nothing_met_and_nothing_measured() -> None:
     empty = {name: table.slice(0, 0) for name, table in content_of.items()}
     assert keys(answer.answer(empty, plan, "main")) == ["nothing"]
     assert "Nothing is measured yet" in report.page(empty, plan)
+    rows = [row | {"rounds": 0, "failure": "out of memory"} for row in content_of["settings"].to_pylist()]
+    none = content_of | {"settings": tables.table("settings", rows)}
+    assert [(s.key, s.values) for s in answer.answer(none, plan, "main")] == [("answer.failed", {"failed": 1})]
 
 
 def without_candidate(cards: list[answer.Card]) -> list[str]:

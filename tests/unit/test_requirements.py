@@ -15,6 +15,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from servebench import cli, configuration, estimate, plan_command, requirements
+from servebench.engines import environment
 from servebench.faults import Fault
 from servebench.models import ollama
 from servebench.models.checking import Wanted, accept
@@ -224,6 +225,21 @@ def test_the_key_of_a_server_is_said_to_be_missing_where_it_is_not_set(tmp_path,
     monkeypatch.setenv("FAR_KEY", "secret")
     (line,) = plan_command.engines(plan, tmp_path)
     assert line.endswith("a placeholder, its key in FAR_KEY")
+
+
+def test_an_environment_that_is_in_the_cache_is_not_to_be_made(tmp_path, monkeypatch):
+    plan = configuration.read([CONFIG / "config.yaml"])
+    monkeypatch.setattr(environment, "_run", lambda command, name: "[]")
+    (line,) = plan_command.engines(plan, tmp_path)
+    assert line.endswith(": environment llama-cpp, to be made")
+    lock = configuration.ROOT / "envs" / "llama-cpp.lock"
+    place = environment._place("llama-cpp", lock, tmp_path)
+    (place / "bin").mkdir(parents=True)
+    monkeypatch.setattr(environment.shutil, "rmtree", lambda *_, **__: None)
+    (place / "bin" / "python").touch()
+    environment.make("llama-cpp", lock, tmp_path)
+    (line,) = plan_command.engines(plan, tmp_path)
+    assert line.endswith(": environment llama-cpp, in the cache")
 
 
 def test_a_model_on_this_machine_is_looked_at_and_not_downloaded(tmp_path):

@@ -629,3 +629,15 @@ def test_slow_requests_count_from_when_they_were_due_where_the_schedule_decides(
     row = tables.slow_requests([record], {}).to_pylist()[0]
     assert (row["other_slow"], row["other_total"]) == (len(slow), len(counted))
     assert len(slow) == (len(counted) if column == "scheduled_ns" else 0)  # nobody waited 1 s from sending on
+
+
+def test_a_machine_that_was_calibrated_again_has_its_last_calibration() -> None:
+    cells = [cell for cell in MAIN if cell["setting"] == "llama-np4"][:1]
+    first, second = itertools.islice(synthetic.records_of(cells, synthetic.plan_of(cells)), 2)
+    level = first.provenance["calibration"]["levels"][0]
+    later = {"created_at": "2026-11-14T09:00:00+00:00", "levels": [level | {"ttft_error_p99_s": 0.5}]}
+    first.provenance["calibration"] |= later  # measured again after the others
+    found = tables.calibration([first, second]).to_pylist()
+    again = [row for row in found if (row["variant"], row["users"]) == (level["variant"], level["users"])]
+    assert [(row["created_at"], row["ttft_error_p99_s"]) for row in again] == [(later["created_at"], 0.5)]
+    assert len(found) == len(second.provenance["calibration"]["levels"])

@@ -28,9 +28,7 @@ def make(
     Raises `InfrastructureError` with pip's own words when a package cannot be had.
     """
     digest = hashlib.sha256(lock_path.read_bytes()).hexdigest()
-    after = lock_path.with_suffix(".after.py")
-    content = lock_path.read_bytes() + (after.read_bytes() if after.exists() else b"") + sys.version.encode()
-    place = cache_root / "envs" / f"{name}-{hashlib.sha256(content).hexdigest()[:16]}"
+    after, place = _after(lock_path), _place(name, lock_path, cache_root)
     with locked(place.with_name(f"{place.name}.lock"), waiting=progress):
         found = _made(place)
         if found is None:
@@ -38,6 +36,21 @@ def make(
             progress(f"making the engine environment {name} in {place}")
             found = _make(name, lock_path, digest, after, place)
     return found
+
+
+def made(name: str, lock_path: Path, cache_root: Path) -> bool:
+    """Whether `make` would find it made."""
+    return _made(_place(name, lock_path, cache_root)) is not None
+
+
+def _after(lock_path: Path) -> Path:
+    return lock_path.with_suffix(".after.py")
+
+
+def _place(name: str, lock_path: Path, cache_root: Path) -> Path:
+    after = _after(lock_path)
+    content = lock_path.read_bytes() + (after.read_bytes() if after.exists() else b"") + sys.version.encode()
+    return cache_root / "envs" / f"{name}-{hashlib.sha256(content).hexdigest()[:16]}"
 
 
 def _made(place: Path) -> dict[str, Any] | None:

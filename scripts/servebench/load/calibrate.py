@@ -202,7 +202,9 @@ def ensure(
     ):
         return found
     writable(Path(cache_dir), NAMED_BY)
-    logging.getLogger("servebench").info("calibrating the load generator, once on this machine: about 12 s")
+    logging.getLogger("servebench").info(
+        "calibrating the load generator for %d users, once on this machine: about 12 s", users
+    )
     levels = []
     count = users
     while True:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -75,6 +76,7 @@ def page(tables: Mapping[str, pa.Table], plan: Plan, style: Mapping[str, Any] | 
         loader=jinja2.FileSystemLoader(HERE), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
     environment.globals.update(own=own_text, mark=mark, hover=hover, sentence=sentence, digits=digits)
+    environment.globals["named"] = _chart_name
     environment.globals.update(t=partial(both, rounds=plan.rounds), attribute=partial(attribute, rounds=plan.rounds))
     shown = {figure["name"] for figure in figures}
     runs = list(plan.runs)
@@ -115,6 +117,11 @@ def page(tables: Mapping[str, pa.Table], plan: Plan, style: Mapping[str, Any] | 
         vega=Markup(javascript()),
         data=Markup(json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")),
     )
+
+
+def _chart_name(name: str) -> dict[str, str]:
+    """The title of a chart that has nothing to draw: … for what only its data would say."""
+    return {code: re.sub(r"{[^}]*}", "…", text) for code, text in words(f"charts.{name}.title").items()}
 
 
 def _options(name: str, given: Sequence[str]) -> str:

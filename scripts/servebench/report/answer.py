@@ -44,9 +44,10 @@ class Card:
 
 def answer(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> list[Sentence]:
     """Three sentences with their caveats: the highest output, where the line is met, the fastest for one user."""
-    rows = [row for row in rows_of(tables, "settings", run) if row["rounds"]]
+    tried = rows_of(tables, "settings", run)
+    rows = [row for row in tried if row["rounds"]]
     if not rows:
-        return [Sentence("answer.nothing")]
+        return [Sentence("answer.failed", {"failed": len(tried)}) if tried else Sentence("answer.nothing")]
     users = usual_users(rows)
     fewest = min(row["users"] for row in rows)
     return [

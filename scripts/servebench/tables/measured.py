@@ -361,13 +361,14 @@ def _samples(record: Record) -> Iterator[Row]:
 
 
 def calibration(records: Sequence[Record]) -> pa.Table:
-    """The load generator's own errors, as calibrated on the machines that each run was measured on."""
+    """The load generator's own errors, as calibrated last on the machines that each run was measured on."""
     found: dict[tuple[Any, ...], Row] = {}
-    for record in sorted(records, key=order):
-        content = _part(record.provenance, "calibration")
+    told = ((record.identity["run"], _part(record.provenance, "calibration")) for record in sorted(records, key=order))
+    for run, content in sorted(told, key=lambda one: one[1].get("created_at") or ""):
         for level in content.get("levels", ()):
-            place = record.identity["run"], content.get("created_at"), level["variant"], level["users"]
-            row = dict(zip(("run", "created_at", "variant", "users"), place, strict=True))
+            place = run, str(content.get("machine")), content.get("processes"), level["variant"], level["users"]
+            row = {"run": run, "created_at": content.get("created_at")}
+            row |= {name: level[name] for name in ("variant", "users")}
             names = [n for n in SCHEMAS["calibration"].names if n not in (*row, "max_users")]
             found[place] = row | {name: level[name] for name in names} | {"max_users": content["max_users"]}
     return table("calibration", found.values())
