@@ -237,7 +237,8 @@ def announcement(plan: Plan, results: str | Path) -> str:
     )
     if asked := plan.evaluations:
         head += f", {_count(asked.answers, 'question')} to each of {_count(len(asked.targets), 'target')}"
-    if not left and remaining_s(plan, Path(results)) == 0:
+    seconds = remaining_s(plan, Path(results))
+    if not left and not seconds:
         return f"{head}, nothing left to measure"
-    time_left = minutes(remaining_s(plan, Path(results)))
-    return f"{head}, {left} to measure: {time_left}, beside downloads (once) and charts"
+    todo = f"{left} to measure" if left else "questions to ask"
+    return f"{head}, {todo}: {minutes(seconds)}, beside downloads (once) and charts"

@@ -286,3 +286,20 @@ def test_nothing_is_discarded_without_a_reason(tmp_path: Path, why: str) -> None
     assert said.startswith("discarded main llama-np4 round 1, 1 user; kept as ")
     assert now == "now: snakemake --cores 1 all --configfile config/h200.yaml"
     assert [one.why for one in kept.discarded()] == ["a backup ran"]
+
+
+@pytest.mark.parametrize(
+    ("there", "seconds", "said"),
+    [
+        (1, 120.0, "1 to measure: about 2 min, beside downloads (once) and charts"),
+        (2, 120.0, "questions to ask: about 2 min, beside downloads (once) and charts"),
+        (2, 0.0, "nothing left to measure"),
+    ],
+)
+def test_what_is_about_to_be_done_is_named(
+    there: int, seconds: float, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = synthetic.plan_of([{"run": "main", "setting": "llama-np4", "users": 1}])
+    monkeypatch.setattr(estimate, "done", lambda *_: there)
+    monkeypatch.setattr(estimate, "remaining_s", lambda *_: seconds)
+    assert estimate.announcement(plan, "results").endswith(f"2 measurements in 2 rounds, {said}")
