@@ -36,7 +36,7 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
     ]
     users = sorted({row["users"] for row in rows})
     variants = list(dict.fromkeys(row["variant"] for row in rows))
-    legend = alt.Legend(title=None, orient="bottom")
+    legend = alt.Legend(title=None, orient="bottom", symbolType="stroke")
     domain = [min(row["error"] for row in rows) / 1.5, max(row["error"] for row in rows) * 1.5]
     x_scale, y_scale = alt.Scale(type="log", base=2, padding=20), alt.Scale(type="log", domain=domain, nice=False)
     y = alt.Y("error:Q", scale=y_scale, title=style.say("charts.client_error.y"))
