@@ -27,10 +27,10 @@ def test_every_line_of_the_profile_is_explained():
     assert not unexplained
 
 
-def asked(workspace, *arguments):
-    """The session jobs' resources in a dry run."""
+def asked(workspace, *arguments, rule="session_"):
+    """Resources in a dry run of the jobs whose rule begins so; a local rule is none of them."""
     lines = re.findall(
-        r"^rule session_.*?^ +resources: (.*?)$", workspace.snakemake("-n", "all", *arguments), re.M | re.S
+        rf"^rule {rule}.*?^ +resources: (.*?)$", workspace.snakemake("-n", "all", *arguments), re.M | re.S
     )
     return [dict(entry.split("=", 1) for entry in line.split(", ")) for line in lines]
 
@@ -50,6 +50,17 @@ def test_a_session_asks_for_its_gpus_on_one_node_and_its_time(workspace):
     (resources,) = asked(workspace, "--resources", "gpu=4")
     assert (resources["gpu"], resources["nodes"], resources["cpus_per_task"]) == ("2", "1", "8")
     assert 2 * 4 * 10 + 15 < int(resources["runtime"]) < 2 * 4 * 10 + 20
+
+
+def test_an_evaluation_is_a_job_as_a_session_is(workspace):
+    target = {"engine": "sim", "model": "none", "slots": 2, "context": 512, "args": ["--tensor-parallel-size", "2"]}
+    tasks = {"mgsm": {"set": "small", "limit": 3, "max_tokens": 4}}
+    evaluations = {"baseline": "A", "concurrency": 2, "tasks": tasks, "targets": {"A": target, "B": target}}
+    workspace.config["evaluations"] = evaluations
+    workspace.config["cpus"] = {"server": 6, "load": 2}
+    jobs = asked(workspace, "--resources", "gpu=4", rule="evaluate_")
+    assert [(job["gpu"], job["nodes"], job["cpus_per_task"]) for job in jobs] == [("2", "1", "8")] * 2
+    assert all(15 < int(job["runtime"]) < 20 for job in jobs)
 
 
 def test_no_job_asks_for_more_time_than_the_partition_gives(workspace):
