@@ -6,12 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from servebench import ROOT, estimate, publish, publish_quantization, store, tables
-from servebench import plan as planning
 from servebench.faults import Fault
-from servebench.job import identified, manifest_of
+from servebench.job import manifest_of
 from servebench.models import facts
 from servebench.models.kv_cache import Cache
-from servebench.plan import Plan, Session
+from servebench.plan import Plan, Session, from_json
 from servebench.tables import evaluated
 from servebench.tasks import answers
 from servebench.tasks.data import asked_questions
@@ -26,7 +25,7 @@ def run(results: Path) -> None:
 
     Raises Outdated where one of them, or what a target answered, is of another configuration.
     """
-    plan = planning.from_json((results / "plan.json").read_bytes())
+    plan = from_json((results / "plan.json").read_bytes())
     records = [_record(plan, results, session, users) for session in plan.sessions() for users in session.setting.users]
     made = tables.make(records, store.Store(results).discarded(), plan, _caches(plan, results))
     if plan.cost:
@@ -64,8 +63,7 @@ def _replies(plan: Plan, results: Path, target: str) -> answers.Evaluated:
     assert asked
     path = estimate.target_path(results, target)
     found = answers.read(path)
-    slice_ = identified(planning.target_slice(plan, target), asked.targets[target], results)
-    if found.facts.get("digest") != planning.digest(slice_):
+    if found.facts.get("digest") != estimate.target_digest(plan, results, asked.targets[target]):
         raise Outdated(f"{path}: was answered as configured otherwise; remove it and run the same again")
     return found
 

@@ -57,26 +57,9 @@ def launched(
     `AskedNotGot` when it is not what the setting asks for, `InfrastructureError` when it could not even be tried. A
     full disk says nothing of the setting: where one is behind a `LaunchFailed`, also of the block, it is the latter.
     """
-    begun = log_path.stat().st_size if log_path.exists() else 0
-    try:
-        with _launched(session, model_path, environment, runtime, log_path) as server:
-            yield server
-    except LaunchFailed as error:
-        check_room(log_path.parent, f"{error.reason}\n{log_tail(log_path, 30, begun)}")
-        raise
-
-
-@contextmanager
-def _launched(
-    session: plan.Session,
-    model_path: Path | None,
-    environment: Mapping[str, Any] | None,
-    runtime: plan.Runtime,
-    log_path: Path,
-) -> Iterator[Server]:
     setting = session.setting
     adapter_type = ADAPTERS[setting.engine.kind]
-    with ExitStack() as stack:
+    with _full_disk_told(log_path), ExitStack() as stack:
         held = devices.Devices()
         if not issubclass(adapter_type, Url):
             held = stack.enter_context(devices.held(runtime.device, count=setting.gpus, uses_gpu=adapter_type.uses_gpu))
@@ -97,3 +80,14 @@ def _launched(
             reason = "; ".join(f"{d['what']}: asked {d['asked']}, got {d['got']}" for d in differences)
             raise AskedNotGot(reason, server.log_tail(), differences)
         yield server
+
+
+@contextmanager
+def _full_disk_told(log_path: Path) -> Iterator[None]:
+    """Of a `LaunchFailed` in the block behind which a full disk is, by this launch's last lines too, the latter."""
+    begun = log_path.stat().st_size if log_path.exists() else 0
+    try:
+        yield
+    except LaunchFailed as error:
+        check_room(log_path.parent, f"{error.reason}\n{log_tail(log_path, 30, begun)}")
+        raise
