@@ -11,10 +11,12 @@ from snakemake.exceptions import WorkflowError
 
 sys.path.insert(0, str(Path(workflow.basedir) / "scripts"))
 
-from servebench import configuration, estimate
+from servebench import configuration
 from servebench import plan as planning
 from servebench.charts import NAMES as CHARTS
-from servebench.infrastructure import InfrastructureError, api_key
+from servebench.machine.infrastructure import InfrastructureError, api_key
+from servebench.outlook import duration
+from servebench.plan import layout
 
 BASE = Path(workflow.basedir)
 # The interpreter that runs this workflow also runs its jobs, whether or not its environment is activated.
@@ -89,7 +91,7 @@ def users_files(setting, round_):
     """The measurement files of one session, in ascending numbers of users."""
     results = Path(RESULTS)
     return [
-        str(estimate.users_path(results, setting, round_, n)) for n in setting.users
+        str(layout.users_path(results, setting, round_, n)) for n in setting.users
     ]
 
 
@@ -200,7 +202,7 @@ def published_files():
 def session_minutes(setting):
     """A session's time limit; what does not fit into the longest job is measured by the next one."""
     return min(
-        estimate.session_minutes(setting), PLAN.runtime.job_minutes or float("inf")
+        duration.session_minutes(setting), PLAN.runtime.job_minutes or float("inf")
     )
 
 
@@ -260,7 +262,7 @@ def table_files():
 def evaluation_minutes(target):
     """An evaluation's time limit; what does not fit into the longest job is asked by the next one."""
     return min(
-        estimate.evaluation_minutes(PLAN.evaluations, target),
+        duration.evaluation_minutes(PLAN.evaluations, target),
         PLAN.runtime.job_minutes or float("inf"),
     )
 
@@ -302,7 +304,7 @@ def check_keys():
 
 
 def print_start():
-    print(estimate.announcement(PLAN, RESULTS), file=sys.stderr)
+    print(duration.announcement(PLAN, RESULTS), file=sys.stderr)
     if forced():
         os.environ.update(SERVEBENCH_FORCED="1")  # for the jobs of a cluster
     if not workflow.local_exec:

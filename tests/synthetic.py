@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from servebench.load.line import Line
 from servebench.load.records import CHUNKS_SCHEMA, REQUESTS_SCHEMA
-from servebench.plan import Engine, Line, Model, Plan, Runtime, Setting
-from servebench.store import Record
+from servebench.plan import Engine, Model, Plan, Runtime, Setting
+from servebench.store.measurements import Record
 from servebench.tables import read_reference
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -14,11 +14,10 @@ import yaml
 import model_double
 import synthetic
 from servebench import configuration
-from servebench.evaluate import named
-from servebench.plan import ALONE, LOADED, Evaluations
-from servebench.tables import evaluated
+from servebench.plan import ALONE, LOADED, Evaluations, named
+from servebench.store.replies import Evaluated
+from servebench.tables.evaluated import targets
 from servebench.tasks import proofreading
-from servebench.tasks.answers import Evaluated
 from servebench.tasks.schemas import table
 from servebench.tasks.scores import answer_row
 from servebench.tasks.task import Question
@@ -52,7 +51,7 @@ def made() -> tuple[Evaluations, dict[str, pa.Table]]:
     for target, own in rows.items():
         own += _beside_users(asked, target, own)
     given = [Evaluated(table("answers", own), _facts(asked, target, len(own))) for target, own in rows.items()]
-    return asked, evaluated.make(asked, given, put)
+    return asked, targets.make(asked, given, put)
 
 
 def _beside_users(asked: Evaluations, target: str, rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -14,8 +14,9 @@ import sys
 import time
 from collections.abc import Iterator
 
-from servebench.figures import Line, measurement_figures
 from servebench.load.exchange import Exchange
+from servebench.load.figures import measurement_figures
+from servebench.load.line import Line
 from servebench.load.stream import to_tables
 
 USERS, TOK_S, WINDOW_S, TOKENS, TTFT_MS = 256, 50, 60, 128, 50

@@ -1,5 +1,5 @@
 """`python -m servebench VERB …`, as the rules call it."""
 
-from servebench.cli import main
+from servebench.cli.app import main
 
 main()

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import synthetic
-from servebench import compare, tables
-from servebench.report import compared
+from servebench import tables
+from servebench.report import comparison, comparison_page
 
 CELLS = synthetic.quickstart_cells()
 # The second experiment: another machine, twice the output with 4 users, one number of users less.
@@ -20,12 +20,12 @@ OTHER = [
 ]
 
 
-def experiment(name: str, cells: list[dict[str, Any]], machine: dict[str, Any]) -> compare.Experiment:
+def experiment(name: str, cells: list[dict[str, Any]], machine: dict[str, Any]) -> comparison.Experiment:
     plan = synthetic.plan_of(cells, name)
     records = list(synthetic.records_of(cells, plan, 10, machine=machine))
     measured = tables.measurements(records, plan.line)
     made = {"measurements": measured, "settings": tables.settings(measured)}
-    return compare.Experiment(folder=Path("results") / name, plan=plan, tables=made)
+    return comparison.Experiment(folder=Path("results") / name, plan=plan, tables=made)
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     first = experiment("laptop", CELLS, synthetic.LAPTOP)
     second = experiment("desktop", OTHER, synthetic.LAPTOP | {"cpu": "Eight-core CPU", "fingerprint": "b-cpu"})
     written = tmp_path_factory.mktemp("compare") / "page.html"
-    written.write_text(compared.page(compare.compare(first, second)), encoding="utf-8")
+    written.write_text(comparison_page.page(comparison.compare(first, second)), encoding="utf-8")
     return written
 
 

@@ -11,9 +11,10 @@ import pytest
 
 import synthetic
 import synthetic_answers
-from servebench import charts, report, tables
-from servebench.charts import marks
-from servebench.store import Discarded
+from servebench import charts, tables
+from servebench.report import page as page_
+from servebench.store.measurements import Discarded
+from servebench.words import marks
 
 MIB = 2**20
 ANSWERED = ("scores", "differences", "agreement")
@@ -31,13 +32,13 @@ def page_of(cells: list[dict[str, Any]], experiment: str, window_s: int) -> tupl
     place = {name: records[0].identity[name] for name in ("run", "setting", "users", "round")}
     when = "2026-11-14T12:00:00+00:00"
     thrown_out = Discarded(file=Path("a"), place=place, why="a backup was running", discarded_at=when, metadata={})
-    made = tables.make(records, [thrown_out], plan) | answered
+    made = tables.from_records(records, [thrown_out], plan) | answered
     made["cost"] = tables.cost(made["settings"], 3.5)
     made["paid_idle"] = tables.paid_idle(made["sessions"], 3.5, 10)
     if experiment == "h200":
         published = tables.read_reference(synthetic.REFERENCES / "h200-concurrency.csv")
         made["reproduction"] = tables.reproduction(made["settings"], published)
-    return report.page(made, plan), made
+    return page_.page(made, plan), made
 
 
 @pytest.fixture(scope="session", params=["quickstart", "h200"])

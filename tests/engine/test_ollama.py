@@ -11,7 +11,7 @@ from engine_sessions import session
 from servebench import engines, plan
 from servebench.engines import ADAPTERS, llama_server, ollama
 from servebench.engines.base import Launch
-from servebench.watch.gpu import Gpu
+from servebench.machine.gpu import Gpu
 
 DOUBLE = Path(__file__).with_name("doubles") / "ollama"
 # As Ollama writes them; the batch sizes are those published for 16 slots of 4,096 tokens.

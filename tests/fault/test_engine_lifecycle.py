@@ -17,10 +17,10 @@ import psutil
 import pytest
 
 from servebench import engines, plan
-from servebench.engines import launch
+from servebench.engines import devices, launch
 from servebench.engines.base import Command
 from servebench.engines.simulator import Simulator
-from servebench.infrastructure import ROOM
+from servebench.machine.infrastructure import ROOM
 
 GUARD = Path(launch.__file__).with_name("guard.py")
 # An engine that will not hear SIGTERM, with one child in a session of its own and one whose parent has gone.
@@ -198,7 +198,7 @@ def test_what_a_killed_session_left_running_is_ended_by_the_next(tmp_path: Path)
 def test_what_an_earlier_session_left_and_does_not_end_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stuck = subprocess.Popen(["sleep", "300"])
     created = psutil.Process(stuck.pid).create_time()
-    with engines.devices.held("cpu", count=1, uses_gpu=False) as earlier:
+    with devices.held("cpu", count=1, uses_gpu=False) as earlier:
         earlier.remember({"processes": [[stuck.pid, created]], "container": None})
     monkeypatch.setattr(launch, "SURVIVOR_PATIENCE_S", 0.2)
     with monkeypatch.context() as patch:

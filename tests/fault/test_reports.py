@@ -25,7 +25,7 @@ from servebench import engines, plan
 from servebench.engines import ADAPTERS, launch, vllm
 from servebench.engines.base import Command, Difference, Launch
 from servebench.engines.simulator import Simulator
-from servebench.watch import gpu
+from servebench.machine import gpu
 
 SERVER = Path(__file__).with_name("misbehaving.py")
 

@@ -9,12 +9,13 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from servebench import cli
-from servebench.infrastructure import InfrastructureError
-from servebench.load import PROTOCOL, calibrate
+from servebench.cli import app as cli
+from servebench.load import calibrate
 from servebench.load.calibrate import Bounds, beyond, record
 from servebench.load.clock_server import Schedule, read_clock, running
-from servebench.session import _Measuring
+from servebench.machine.infrastructure import InfrastructureError
+from servebench.sessions.measuring import _Measuring
+from servebench.versions import PROTOCOL
 
 GOOD = {
     "variant": "steady",

@@ -16,9 +16,10 @@ import pytest
 from scripted_server import CLOSE, END, HEAD, RESET, ScriptedServer, finish, framed, refusal, reply, token
 
 from servebench.faults import Fault
-from servebench.figures import Line, measurement_figures
 from servebench.load import calibrate
 from servebench.load.exchange import Exchange
+from servebench.load.figures import measurement_figures
+from servebench.load.line import Line
 from servebench.load.run import measure
 from servebench.load.transport import HEAD_BYTES
 from servebench.load.users import Ledger

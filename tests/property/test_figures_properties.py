@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from exchanges import delta, exchange, usage
-from servebench.figures import Line, line_confidence, measurement_figures, percentile
+from servebench.load.figures import line_confidence, measurement_figures, percentile
+from servebench.load.line import Line
 from servebench.load.stream import to_tables
 
 SECONDS = st.floats(0, 1e6, allow_nan=False)

@@ -15,12 +15,19 @@ import msgspec
 import pytest
 
 import model_double
+import servebench
 from chat_double import ChatDouble, serving
 from model_double import BASELINE, PUBLISHED, SIGN_TESTS
-from servebench import configuration, estimate, evaluate, job, plan, publish_quantization, tables
+from servebench import configuration, plan, tables
 from servebench.faults import Fault
-from servebench.tables import evaluated
-from servebench.tasks import TASKS, answers, data
+from servebench.outlook import duration, inventory
+from servebench.outlook import questions as data
+from servebench.plan import layout
+from servebench.sessions import asking, job
+from servebench.store import replies
+from servebench.tables.evaluated import targets as evaluated
+from servebench.tables.published import quantization
+from servebench.tasks import TASKS
 from servebench.tasks.schemas import FAILED
 from servebench.tasks.task import Question, Reply
 
@@ -67,8 +74,8 @@ class Experiment:
         )
 
     def run(self, target, **context):
-        evaluate.run(self.context(target, **context))
-        return answers.read(estimate.target_path(self.results, target))
+        asking.run(self.context(target, **context))
+        return replies.read(layout.target_path(self.results, target))
 
     def questions(self):
         return {
@@ -77,7 +84,7 @@ class Experiment:
 
     def tables(self):
         loaded = self.plan
-        read = [answers.read(estimate.target_path(self.results, target)) for target in loaded.evaluations.targets]
+        read = [replies.read(layout.target_path(self.results, target)) for target in loaded.evaluations.targets]
         return evaluated.make(loaded.evaluations, read, self.questions())
 
     def stored(self):
@@ -129,7 +136,7 @@ def test_full_size_gives_the_published_figures(tmp_path):
         "jcommonsenseqa": TASKS["jcommonsenseqa"].load(tmp_path / "choices.jsonl"),
         "mgsm": TASKS["mgsm"].load(tmp_path / "numbers.tsv"),
         "proofreading": TASKS["proofreading"].load(
-            configuration.ROOT / "config" / "tasks" / "proofreading" / "sentences.jsonl"
+            servebench.ROOT / "config" / "tasks" / "proofreading" / "sentences.jsonl"
         ),
     }
     said = {
@@ -163,7 +170,7 @@ def test_full_size_gives_the_published_figures(tmp_path):
         wanted = SIGN_TESTS[row["measure"], "Q4_K_M"]
         run = f"run{row['repeat']}"
         assert (row["base_only"], row["other_only"]) == (wanted[f"{run}_base_only"], wanted[f"{run}_other_only"])
-    published = publish_quantization.quantization(made, experiment.plan)
+    published = quantization.quantization(made, experiment.plan)
     assert len(published["comparisons"]) == 8
     assert all(row["sentence"]["en"] for row in published["comparisons"])
     paths = tables.write(tmp_path / "tables", made)
@@ -205,7 +212,7 @@ def test_what_is_answered_is_never_asked_again(tmp_path, double):
     before = experiment.run("A")
     asked = double.asked.total()
     assert asked == 2 * 22
-    estimate.target_path(experiment.results, "A").unlink()
+    layout.target_path(experiment.results, "A").unlink()
     after = experiment.run("A", retry_failed=True)
     assert double.asked.total() == asked
     assert after.answers.equals(before.answers)
@@ -261,7 +268,7 @@ def test_killed_half_way_it_goes_on_where_it_was(tmp_path, caplog):
         assert process.wait() == -signal.SIGKILL
         time.sleep(0.2)  # what was in flight is over
         assert 70 <= double.asked.total() < 200
-        assert not estimate.target_path(experiment.results, "A").exists()
+        assert not layout.target_path(experiment.results, "A").exists()
         kept = sum("question_id" in json.loads(line) for file in experiment.stored() for line in _whole_lines(file))
         assert double.asked.total() - kept <= CONCURRENCY, "at most the replies in flight are lost"
         lost = double.asked.total() - kept
@@ -279,7 +286,7 @@ def test_the_time_left_is_that_of_the_work_left(tmp_path, double, monkeypatch, c
     tasks = {"jcommonsenseqa": {"set": "small", "limit": 10}, "mgsm": {"set": "small", "max_tokens": 200}}
     experiment = Experiment(tmp_path, double.url, tasks, concurrency=1, repeats=1)
     clock = iter(range(0, 10_000, 8))
-    monkeypatch.setattr(evaluate, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(asking, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     experiment.run("A")
     said = [record.message for record in caplog.records if " asked (" in record.message]
     # 80 s for 10 choices of about 8 tokens: 8,000 s for 40 problems of 200
@@ -345,19 +352,19 @@ def test_a_server_that_is_not_there_is_a_target_with_its_reason(tmp_path, double
     experiment.config["engines"]["b"]["url"] = "http://127.0.0.1:9"
     experiment.run("A")
     context = experiment.context("B")
-    evaluate.run(job.Context(**{**vars(context), "runtime": plan.Runtime(ready_timeout_s=0.1)}))
+    asking.run(job.Context(**{**vars(context), "runtime": plan.Runtime(ready_timeout_s=0.1)}))
     made = experiment.tables()
     a, b = made["targets"].to_pylist()
     assert (a["status"], b["status"], b["answered"], b["sessions"]) == ("ok", "failed", 0, 0)
     assert "127.0.0.1:9" in b["reason"]
-    given_up = {t.name: estimate.given_up(experiment.plan, experiment.results, t) for t in _targets(experiment)}
+    given_up = {t.name: inventory.given_up(experiment.plan, experiment.results, t) for t in _targets(experiment)}
     assert given_up == {"A": None, "B": b["reason"]}
-    assert [estimate.to_ask_s(experiment.plan, experiment.results, t) for t in _targets(experiment)] == [0, 0]
+    assert [duration.to_ask_s(experiment.plan, experiment.results, t) for t in _targets(experiment)] == [0, 0]
     assert set(made["scores"]["target"].to_pylist()) == {"A"}
     assert made["comparisons"].num_rows == 0
     experiment.config["evaluations"]["baseline"] = "B"
     assert experiment.tables()["comparisons"].num_rows == 0, "no baseline, no comparison"
-    publish_quantization.quantization(experiment.tables(), experiment.plan)
+    quantization.quantization(experiment.tables(), experiment.plan)
 
 
 def _targets(experiment):
@@ -368,12 +375,12 @@ def _targets(experiment):
 def test_a_full_disk_is_a_full_disk_whatever_is_asked_at_once(tmp_path, double, monkeypatch, under_load):
     experiment = Experiment(tmp_path, double.url, SMALL, under_load=under_load)
     if under_load:
-        monkeypatch.setattr(evaluate._Evaluation, "conditions", (evaluate.LOADED,))
+        monkeypatch.setattr(asking._Evaluation, "conditions", (asking.LOADED,))
 
     def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(evaluate._Evaluation, "_keep", full)
+    monkeypatch.setattr(asking._Evaluation, "_keep", full)
     with pytest.raises(OSError, match="No space left on device"):
         experiment.run("A")
 
@@ -391,11 +398,11 @@ def test_a_server_that_dies_keeps_its_answers_and_is_not_blamed_on_a_question(tm
     with serving(double):
         experiment = Experiment(tmp_path, double.url, SMALL)
         context = experiment.context("A")
-        alive = evaluate.engines.Server.alive
+        alive = asking.engines.Server.alive
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(evaluate.engines.Server, "alive", lambda self: len(gone) <= 10 and alive(self))
-            evaluate.run(context)
-        found = answers.read(estimate.target_path(experiment.results, "A"))
+            patch.setattr(asking.engines.Server, "alive", lambda self: len(gone) <= 10 and alive(self))
+            asking.run(context)
+        found = replies.read(layout.target_path(experiment.results, "A"))
         assert found.facts["status"] == "failed"
         assert found.facts["reason"].startswith("the server died while it was asked")
         assert (found.facts["answered"], found.facts["failures"]) == (10, 0)
@@ -434,7 +441,7 @@ def test_under_load_the_same_questions_are_asked_of_a_busy_and_an_idle_server(tm
     assert row["verdict"] == "difference"
     assert set(made["scores"]["target"].to_pylist()) == {"A", "B"}
     assert {row["target"] for row in made["comparisons"].to_pylist()} == {"B"}
-    said = publish_quantization.quantization(made, experiment.plan)["under_load"][0]["sentence"]["en"]
+    said = quantization.quantization(made, experiment.plan)["under_load"][0]["sentence"]["en"]
     assert said.startswith("A (3 users) is lower than A (idle) by 100.0 points")
 
 
@@ -511,6 +518,6 @@ def test_other_questions_than_planned_are_not_asked(tmp_path, double):
     context = experiment.context("A")
     path = data.questions_path(experiment.results, "mgsm")
     path.write_text(path.read_text(encoding="utf-8").replace("5", "6"), encoding="utf-8")
-    with pytest.raises(evaluate.engines.InfrastructureError, match=r"mgsm: has SHA-256 .* delete it"):
-        evaluate.run(context)
+    with pytest.raises(asking.engines.InfrastructureError, match=r"mgsm: has SHA-256 .* delete it"):
+        asking.run(context)
     assert not double.asked

@@ -10,11 +10,12 @@ import msgspec
 import pytest
 import yaml
 
+import servebench
 from servebench import configuration, engines, plan
 from servebench.engines.base import Launch
 from servebench.tables import read_reference
 
-ROOT = configuration.ROOT
+ROOT = servebench.ROOT
 CONFIG = ROOT / "config"
 EXPERIMENTS = {
     "config": ["config.yaml"],

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from servebench import charts, store, tables
+from servebench import charts, tables
+from servebench.store import measurements
 from workspace import ROOT, Workspace
 
 TABLES = {"plan": 1, "tables": 1, "charts": 1, "pictures": 1, "report": 1}
@@ -40,7 +41,7 @@ def test_nothing_changed_nothing_planned(after):
 
 def test_all_of_a_round_is_measured_before_the_next_begins(complete):
     files = (complete / "results/reruns/measurements").rglob("*.parquet")
-    records = sorted((store.read(file) for file in files), key=lambda record: record.meta["load_start_ns"])
+    records = sorted((measurements.read(file) for file in files), key=lambda record: record.meta["load_start_ns"])
     order = [tuple(record.identity[name] for name in ("round", "setting", "users")) for record in records]
     assert order == [(round_, setting, users) for round_ in (1, 2) for setting in ("one", "two") for users in (1, 2)]
 
@@ -124,7 +125,7 @@ def test_a_change_is_seen_without_snakemakes_records(after):
     assert after.planned() == {"session_main_two": 2, **TABLES}
     after.snakemake("only_main_two")
     files = (after.results / "measurements/main/two").rglob("*.parquet")
-    assert [store.read_metadata(file)["identity"]["slots"] for file in files] == [2] * 4
+    assert [measurements.read_metadata(file)["identity"]["slots"] for file in files] == [2] * 4
     assert after.measured() == later
 
 
@@ -179,7 +180,7 @@ def edited(complete, tmp_path):
 
 def test_editing_measuring_code_measures_nothing(edited):
     package = edited.source / "scripts/servebench"
-    for path in [*package.glob("load/*.py"), *package.glob("engines/*.py"), package / "session.py"]:
+    for path in [*package.glob("load/*.py"), *package.glob("engines/*.py"), *package.glob("sessions/*.py")]:
         if "PROTOCOL" not in path.read_text() or path.name != "__init__.py":
             path.write_text(path.read_text() + "\n# edited\n")
     assert not [rule for rule in edited.planned() if rule.startswith("session")]
@@ -192,7 +193,7 @@ def test_editing_a_chart_draws_charts(edited):
 
 
 def test_editing_what_tables_are_made_with_makes_them_again(edited):
-    for name in ("schema.py", "evaluate.py"):
+    for name in ("schema.py", "sessions/asking.py"):
         path = edited.source / "scripts/servebench" / name
         text = path.read_text()
         path.write_text(text + "\n# edited\n")
@@ -202,7 +203,7 @@ def test_editing_what_tables_are_made_with_makes_them_again(edited):
 
 
 def test_another_protocol_measures_everything(edited):
-    init = edited.source / "scripts/servebench/load/__init__.py"
+    init = edited.source / "scripts/servebench/versions.py"
     text = init.read_text()
     changed = re.sub(r"^PROTOCOL: int = (\d+)$", lambda m: f"PROTOCOL: int = {int(m[1]) + 1}", text, flags=re.M)
     assert changed != text

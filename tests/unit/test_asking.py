@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from servebench import evaluate
-from servebench.tasks.asking import Endpoint, complete
+from servebench.sessions import asking
+from servebench.sessions.client import Endpoint, complete
 
 
 def test_a_reply_that_cannot_be_decompressed_is_a_failed_one_and_is_not_asked_for_again() -> None:
@@ -34,10 +34,10 @@ def test_a_fault_of_ours_in_the_load_beside_the_questions_ends_them(monkeypatch:
     async def run() -> None:
         under_load = {"users": 2, "workload": {"prompts": "en-short", "max_tokens": 8}}
         async with httpx.AsyncClient() as client:
-            async with asyncio.timeout(30), evaluate._load(client, Endpoint(url="", model=""), under_load, 0):
+            async with asyncio.timeout(30), asking._load(client, Endpoint(url="", model=""), under_load, 0):
                 pass
 
-    monkeypatch.setattr(evaluate, "complete", breaks)
+    monkeypatch.setattr(asking, "complete", breaks)
     with pytest.raises(ExceptionGroup) as ended:
         asyncio.run(run())
     assert all(isinstance(one, ZeroDivisionError) for one in ended.value.exceptions)

@@ -16,12 +16,13 @@ from scipy.stats import binomtest
 
 import synthetic
 import synthetic_answers
-from servebench import charts, tables
+from servebench import charts, tables, words
 from servebench.charts import against_users, spans, style, timeline
 from servebench.charts.files import picture, save
 from servebench.load.calibrate import VARIANTS
 from servebench.plan import Plan
 from servebench.tables import SCHEMAS
+from servebench.words import numbers
 
 PNG = b"\x89PNG\r\n\x1a\n"
 EVALUATIONS = ("scores", "differences", "agreement")
@@ -32,7 +33,7 @@ def small() -> tuple[dict[str, pa.Table], Plan]:
     cells = synthetic.quickstart_cells()
     plan = synthetic.plan_of(cells, "quickstart")
     records = list(synthetic.records_of(cells, plan, window_s=10, machine=synthetic.LAPTOP))
-    made = tables.make(records, [], plan)
+    made = tables.from_records(records, [], plan)
     return made | synthetic_answers.made()[1] | {"cost": tables.cost(made["settings"], 1.42)}, plan
 
 
@@ -79,7 +80,7 @@ def full() -> tuple[dict[str, pa.Table], Plan]:
         if cell["run"] == "extra" or cell["setting"] in ("llama-np4", "llama-np16", "ollama-p4", "ollama-p16")
     ]
     plan = synthetic.plan_of(cells)
-    made = tables.make(list(synthetic.records_of(cells, plan)), [], plan)
+    made = tables.from_records(list(synthetic.records_of(cells, plan)), [], plan)
     return made | {"cost": tables.cost(made["settings"], 3.5)} | synthetic_answers.made()[1], plan
 
 
@@ -204,18 +205,18 @@ def test_a_row_with_a_mark_is_drawn_hollow_and_told() -> None:
 
 
 def test_what_is_said_of_a_point_is_in_the_language_of_the_chart() -> None:
-    names = {text for texts in style.labels()["charts"]["tooltip"].values() for text in (texts["en"], texts["ja"])}
-    names |= {style.words(f"charts.ttft_ecdf.{axis}")[code] for axis in "xy" for code in style.LANGUAGES}
+    names = {text for texts in words.labels()["charts"]["tooltip"].values() for text in (texts["en"], texts["ja"])}
+    names |= {words.words(f"charts.ttft_ecdf.{axis}")[code] for axis in "xy" for code in words.LANGUAGES}
     for name in charts.NAMES:
         said = {
-            code: [tip for tips in values_of(drawn(name, code), "tooltip") for tip in tips] for code in style.LANGUAGES
+            code: [tip for tips in values_of(drawn(name, code), "tooltip") for tip in tips] for code in words.LANGUAGES
         }
         assert len(said["en"]) == len(said["ja"])
         for one, other in zip(said["en"], said["ja"], strict=True):
             assert {one["title"], other["title"]} <= names and one["title"] != other["title"], name
 
 
-@pytest.mark.parametrize("language", style.LANGUAGES)
+@pytest.mark.parametrize("language", words.LANGUAGES)
 @pytest.mark.parametrize("name", charts.NAMES)
 def test_without_data_a_chart_says_so(name: str, language: str) -> None:
     nothing = {table: schema.empty_table() for table, schema in SCHEMAS.items()}
@@ -223,9 +224,9 @@ def test_without_data_a_chart_says_so(name: str, language: str) -> None:
         made = charts.whole(name, content, style.Style(language=language), ["main"]).to_dict()
         assert "encoding" not in made or "x" not in made["encoding"], "no axis without data"
         said = "".join(row["text"] for row in rows_drawn(made)).replace("\n", "")
-        assert said.replace(" ", "") == style.words("charts.nothing")[language].replace(" ", "")
-        assert made["title"]["subtitle"] == [style.words("charts.no_data")[language]]
-        assert made["description"] == style.words("charts.nothing")[language]
+        assert said.replace(" ", "") == words.words("charts.nothing")[language].replace(" ", "")
+        assert made["title"]["subtitle"] == [words.words("charts.no_data")[language]]
+        assert made["description"] == words.words("charts.nothing")[language]
         assert charts.runs_with_data(name, content, ["main"]) == []
 
 
@@ -235,7 +236,7 @@ def test_a_round_that_failed_draws_what_is_there(name: str) -> None:
     plan = synthetic.plan_of(cells, "quickstart")
     good = list(synthetic.records_of(cells, plan, window_s=10))
     records = [synthetic.failed(r, "out of memory") if n in (0, 1, 3) else r for n, r in enumerate(good)]
-    content = tables.make(records, [], plan)
+    content = tables.from_records(records, [], plan)
     content["cost"] = tables.cost(content["settings"], 1.0)
     made = charts.whole(name, content, style.Style(), ["main"]).to_dict()
     assert all(value is not None for row in rows_drawn(made) for key, value in row.items() if key in ("low", "high"))
@@ -244,7 +245,7 @@ def test_a_round_that_failed_draws_what_is_there(name: str) -> None:
 def test_runs_are_never_in_one_plot() -> None:
     cells = [c for c in synthetic.h200_cells() if c["setting"] in ("llama-np16", "llama-np16-control")]
     plan = synthetic.plan_of(cells)
-    content = tables.make(list(synthetic.records_of(cells, plan)), [], plan)
+    content = tables.from_records(list(synthetic.records_of(cells, plan)), [], plan)
     made = charts.whole("output_by_users", content, style.Style(), list(plan.runs)).to_dict()
     assert len(made["vconcat"]) == 2
     settings = [{row["setting"] for row in rows if "setting" in row} for rows in made["datasets"].values()]
@@ -255,7 +256,7 @@ def test_runs_are_never_in_one_plot() -> None:
 def test_the_timeline_is_of_the_round_with_the_highest_output_without_its_last_part_of_a_second() -> None:
     cells = synthetic.quickstart_cells()[:1]  # the second round has the larger output
     plan = synthetic.plan_of(cells, "quickstart")
-    content = tables.make(list(synthetic.records_of(cells, plan, window_s=10)), [], plan)
+    content = tables.from_records(list(synthetic.records_of(cells, plan, window_s=10)), [], plan)
     best = max(content["measurements"].to_pylist(), key=lambda row: row["output_tok_s"])
     last = max(row["second"] for row in content["timeline"].to_pylist() if row["round"] == best["round"])
     shown = timeline.points(content, best["run"])
@@ -287,24 +288,24 @@ def values_of(part: Any, name: str) -> Iterator[Any]:
 
 
 def test_what_the_load_generator_was_measured_with_is_said_in_both_languages() -> None:
-    assert set(style.labels()["charts"]["client_error"]["variants"]) == set(VARIANTS)
+    assert set(words.labels()["charts"]["client_error"]["variants"]) == set(VARIANTS)
     for language, wanted in (("en", {"steady", "in lockstep"}), ("ja", {"一定の間隔", "全員いっせい"})):
         assert {row["variant"] for row in rows_drawn(drawn("client_error", language))} == wanted
 
 
 def leaves(content: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
     for key, value in content.items():
-        if set(value) <= set(style.LANGUAGES):
+        if set(value) <= set(words.LANGUAGES):
             yield f"{path}{key}", value
         else:
             yield from leaves(value, f"{path}{key}.")
 
 
 def test_every_word_is_there_in_both_languages_with_the_same_fields() -> None:
-    found = dict(leaves(style.labels()))
+    found = dict(leaves(words.labels()))
     assert len(found) > 150
     for key, texts in found.items():
-        assert set(texts) == set(style.LANGUAGES), key
+        assert set(texts) == set(words.LANGUAGES), key
         fields = [{name for _, name, _, _ in string.Formatter().parse(text) if name} for text in texts.values()]
         assert fields[0] == fields[1], key
 
@@ -313,7 +314,7 @@ def test_every_chart_has_title_subtitle_and_alternative_text() -> None:
     for name in charts.NAMES:
         assert importlib.import_module(f"servebench.charts.{name}").__doc__
         for part in ("title", "subtitle", "alt"):
-            assert style.words(f"charts.{name}.{part}")
+            assert words.words(f"charts.{name}.{part}")
 
 
 def luminance(colour: str) -> float:
@@ -342,14 +343,14 @@ def test_a_shape_belongs_to_a_number_of_bits() -> None:
 
 
 def test_numbers_read_as_measured() -> None:
-    assert [style.digits(v) for v in (None, 0, 0.04321, 3.14159, 27.94, 403.6, 3462.2)] == [
+    assert [numbers.digits(v) for v in (None, 0, 0.04321, 3.14159, 27.94, 403.6, 3462.2)] == [
         *("–", "0", "0.04", "3.14", "27.9", "404", "3,462"),
     ]
-    assert [style.digits(v) for v in (0.01, 0.0096, 0.00394, -0.00012)] == ["0.01", "0.0096", "0.0039", "-0.00012"]
-    assert style.span(403.6, 412.9) == "404–413"
-    assert style.span(82, 83) == "82–83"
-    assert style.span(113.1, 113.2) == "113"
-    assert style.span(None, None) == "–"
+    assert [numbers.digits(v) for v in (0.01, 0.0096, 0.00394, -0.00012)] == ["0.01", "0.0096", "0.0039", "-0.00012"]
+    assert numbers.span(403.6, 412.9) == "404–413"
+    assert numbers.span(82, 83) == "82–83"
+    assert numbers.span(113.1, 113.2) == "113"
+    assert numbers.span(None, None) == "–"
 
 
 def test_lines_break_at_spaces_and_never_before_a_full_stop() -> None:
@@ -401,14 +402,14 @@ def test_a_logarithmic_axis_is_labelled(low, high, ticks):
 
 def test_one_user_is_no_users():
     told = {"setting": "np4", "output": "20–21", "speed": "70–74", "ttft": "0.5–0.6"}
-    assert "np4 with 1 user: " in style.spoken("page.card.evidence", users=1, **told)["en"]
-    assert "np4 with 11 users: " in style.spoken("page.card.evidence", users=11, **told)["en"]
-    lead = style.spoken("page.evaluated.lead", targets=1, questions=1, repeats=1, baseline="Q8_0")["en"]
+    assert "np4 with 1 user: " in words.spoken("page.card.evidence", users=1, **told)["en"]
+    assert "np4 with 11 users: " in words.spoken("page.card.evidence", users=11, **told)["en"]
+    lead = words.spoken("page.evaluated.lead", targets=1, questions=1, repeats=1, baseline="Q8_0")["en"]
     assert lead.startswith("Each of 1 target was asked 1 question, 1 time; Q8_0")
 
 
 def test_whatever_is_counted_has_a_singular():
     never_one = {"tokens", "points", "machines", "is", "was", "ms"}
-    for key, texts in leaves(style.labels()):
+    for key, texts in leaves(words.labels()):
         counted = set(re.findall(r"\{[a-z_]+\} ([a-z]+s)\b(?!/)", texts["en"])) - never_one
-        assert counted <= set(style.COUNTED), key
+        assert counted <= set(words.COUNTED), key

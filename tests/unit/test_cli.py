@@ -14,9 +14,11 @@ from typing import Any
 
 import pytest
 
-from servebench import ROOT, cli, lifeline
-from servebench.infrastructure import ROOM
-from servebench.load import command
+from servebench import ROOT
+from servebench.cli import app as cli
+from servebench.cli import load_report
+from servebench.machine import lifeline
+from servebench.machine.infrastructure import ROOM
 
 SERVEBENCH = (sys.executable, "-m", "servebench")
 
@@ -24,8 +26,8 @@ SERVEBENCH = (sys.executable, "-m", "servebench")
 @pytest.mark.parametrize(("zone", "offset"), [("JST-9", r"\+0900"), ("NST3:30", "-0330")])
 def test_a_time_in_a_log_file_has_its_date_and_its_zone(tmp_path: Path, zone: str, offset: str) -> None:
     log = tmp_path / "tables.log"
-    command = [*SERVEBENCH, "tables", "--results", str(tmp_path / "none"), "--log", str(log)]
-    assert subprocess.run(command, env={**os.environ, "TZ": zone}, capture_output=True).returncode == 1
+    load_report = [*SERVEBENCH, "tables", "--results", str(tmp_path / "none"), "--log", str(log)]
+    assert subprocess.run(load_report, env={**os.environ, "TZ": zone}, capture_output=True).returncode == 1
     said = log.read_text(encoding="utf-8")
     at = re.match(rf"\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d{offset} ", said)
     assert at, said
@@ -34,9 +36,9 @@ def test_a_time_in_a_log_file_has_its_date_and_its_zone(tmp_path: Path, zone: st
 
 @pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
 def test_a_terminal_that_cannot_show_japanese_ends_nothing(errors: str) -> None:
-    command = [*SERVEBENCH, "plan", "--language", "ja", "--configfile", str(ROOT / "config" / "h200.yaml")]
+    load_report = [*SERVEBENCH, "plan", "--language", "ja", "--configfile", str(ROOT / "config" / "h200.yaml")]
     env = {**os.environ, "PYTHONIOENCODING": f"ascii:{errors}"}
-    done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(load_report, env=env, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "\\u" in done.stdout
 
@@ -48,7 +50,7 @@ def test_a_load_that_cannot_be_written_is_said_as_by_every_verb(
     def fails(*arguments: object, **options: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(command, f"run_{verb.partition(' ')[0]}", fails)
+    monkeypatch.setattr(load_report, f"run_{verb.partition(' ')[0]}", fails)
     with pytest.raises(SystemExit) as end:
         cli.main([*verb.split(), "--out", str(tmp_path)])
     assert end.value.code == 1

@@ -11,9 +11,10 @@ import pytest
 import yaml
 
 import synthetic
-from servebench import compare, configuration, tables
+from servebench import configuration, tables
 from servebench import plan as planning
-from servebench.report import compared
+from servebench.cli import compare
+from servebench.report import comparison, comparison_page
 
 CELL = {
     "run": "main",
@@ -32,33 +33,33 @@ CELL = {
 }
 
 
-def experiment(*cells: dict[str, Any], name: str = "h200", rounds: int = 2, **machine: Any) -> compare.Experiment:
+def experiment(*cells: dict[str, Any], name: str = "h200", rounds: int = 2, **machine: Any) -> comparison.Experiment:
     rows = [CELL | cell for cell in cells]
     plan = synthetic.plan_of(rows, name)
     records = list(synthetic.records_of(rows, plan, machine=synthetic.H200 | machine))
     records = [record for record in records if record.identity["round"] <= rounds]
-    return compare.Experiment(folder=Path(name), plan=plan, tables=tables.make(records, [], plan))
+    return comparison.Experiment(folder=Path(name), plan=plan, tables=tables.from_records(records, [], plan))
 
 
-def pairs(found: compare.Comparison) -> dict[tuple[int, str], compare.Pair]:
+def pairs(found: comparison.Comparison) -> dict[tuple[int, str], comparison.Pair]:
     return {(pair.users, pair.figure): pair for pair in found.pairs}
 
 
 def test_separated_only_where_ranges_have_nothing_in_common() -> None:
     far = {"output_tok_s_min": 150.0, "output_tok_s_max": 156.0}
-    found = pairs(compare.compare(experiment({}), experiment(far)))
+    found = pairs(comparison.compare(experiment({}), experiment(far)))
     assert found[4, "output_tok_s"].verdict == "separated"
     assert found[4, "output_tok_s"].ratio == pytest.approx(306 / 204, rel=0.01)
     assert found[4, "user_tok_s"].verdict == "not_separated"
     near = {"output_tok_s_min": 103.0, "output_tok_s_max": 156.0}
-    assert pairs(compare.compare(experiment({}), experiment(near)))[4, "output_tok_s"].verdict == "not_separated"
+    assert pairs(comparison.compare(experiment({}), experiment(near)))[4, "output_tok_s"].verdict == "not_separated"
 
 
 def test_one_round_separates_nothing() -> None:
     far = {"output_tok_s_min": 150.0, "output_tok_s_max": 156.0}
-    found = compare.compare(experiment({}), experiment(far, rounds=1))
+    found = comparison.compare(experiment({}), experiment(far, rounds=1))
     assert {pair.verdict for pair in found.pairs} == {"one_round"}
-    assert compare.counts(found, "output_tok_s")["separated"] == 0
+    assert comparison.counts(found, "output_tok_s")["separated"] == 0
 
 
 def test_more_than_nothing_is_higher_though_it_has_no_ratio() -> None:
@@ -66,42 +67,42 @@ def test_more_than_nothing_is_higher_though_it_has_no_ratio() -> None:
     (row,) = some.tables["settings"].to_pylist()
     nothing = row | {"output_tok_s_min": 0.0, "output_tok_s_max": 0.0}
     for pair, higher, lower in ((nothing, row), 1, 0), ((row, nothing), 0, 1):
-        found = compare._pair(*pair, "output_tok_s")
-        told = dataclasses.replace(compare.compare(some, some), pairs=[found])
+        found = comparison._pair(*pair, "output_tok_s")
+        told = dataclasses.replace(comparison.compare(some, some), pairs=[found])
         assert found.ratio == (None if higher else 0)
         counts = {"pairs": 1, "separated": 1, "higher": higher, "lower": lower}
-        assert compare.counts(told, "output_tok_s") == counts
+        assert comparison.counts(told, "output_tok_s") == counts
 
 
 def test_that_evaluated_answers_are_left_out_is_said() -> None:
     first, second = experiment({}), experiment({})
     said = "Evaluated answers are not compared here"
-    plain = compare.compare(first, second)
-    assert said not in compared.page(plain) and not any(said in note for note in compare.notes(plain))
+    plain = comparison.compare(first, second)
+    assert said not in comparison_page.page(plain) and not any(said in note for note in compare.notes(plain))
     config = synthetic.ROOT / "config" / "config.yaml"
     asked = configuration.load(yaml.safe_load(config.read_text(encoding="utf-8")), ["config.yaml"]).evaluations
     second = dataclasses.replace(second, plan=msgspec.structs.replace(second.plan, evaluations=asked))
-    found = compare.compare(first, second)
-    assert said in compared.page(found) and "答えの評価はここでは比べません" in compared.page(found)
+    found = comparison.compare(first, second)
+    assert said in comparison_page.page(found) and "答えの評価はここでは比べません" in comparison_page.page(found)
     assert sum(said in note for note in compare.notes(found)) == 1
 
 
 def test_what_is_in_one_only_is_counted_and_not_compared() -> None:
-    found = compare.compare(experiment({}, {"users": 8}), experiment({}, {"setting": "llama-np16"}))
+    found = comparison.compare(experiment({}, {"users": 8}), experiment({}, {"setting": "llama-np16"}))
     assert {(pair.setting, pair.users) for pair in found.pairs} == {("llama-np4", 4)}
     assert found.only == (1, 1)
-    with pytest.raises(compare.NothingToCompare, match="no setting of the same name"):
-        compare.compare(experiment({}), experiment({"users": 8}))
+    with pytest.raises(comparison.NothingToCompare, match="no setting of the same name"):
+        comparison.compare(experiment({}), experiment({"users": 8}))
 
 
 def test_mixed_conditions_are_called_out() -> None:
     one = experiment({}, {"setting": "llama-np16"})
-    assert compare.compare(one, one).differences == []
+    assert comparison.compare(one, one).differences == []
     other = experiment({}, {"setting": "llama-np16"}, fingerprint="b-gpu")
     setting = other.plan.settings["llama-np16"]
     changed = msgspec.structs.replace(setting, workload=setting.workload | {"max_tokens": 64})
     plan = msgspec.structs.replace(other.plan, settings=other.plan.settings | {"llama-np16": changed})
-    found = compare.compare(one, dataclasses.replace(other, plan=plan))
+    found = comparison.compare(one, dataclasses.replace(other, plan=plan))
     assert [(d.what, d.first, d.second, d.settings) for d in found.differences] == [
         ("fingerprint", "a-gpu", "b-gpu", ("llama-np4", "llama-np16")),
         ("workload.max_tokens", "256", "64", ("llama-np16",)),
@@ -136,7 +137,7 @@ def test_whatever_determines_a_measurement_is_a_condition(changes: dict[str, Any
             changes = {part: msgspec.structs.replace(getattr(setting, part), **changes[part])}
     changed = msgspec.structs.replace(setting, **changes)
     plan = msgspec.structs.replace(one.plan, settings={"llama-np4": changed})
-    found = compare.compare(one, dataclasses.replace(one, plan=plan)).differences
+    found = comparison.compare(one, dataclasses.replace(one, plan=plan)).differences
     assert (what, second) in [(difference.what, difference.second) for difference in found]
 
 
@@ -147,13 +148,13 @@ def test_names_and_other_numbers_of_users_are_no_conditions() -> None:
     model = msgspec.structs.replace(setting.model, key="mine", source="hf://elsewhere")
     renamed = msgspec.structs.replace(setting, engine=engine, model=model, users=(4, 8), note="ours")
     plan = msgspec.structs.replace(one.plan, settings={"llama-np4": renamed})
-    assert compare.compare(one, dataclasses.replace(one, plan=plan)).differences == []
+    assert comparison.compare(one, dataclasses.replace(one, plan=plan)).differences == []
 
 
 def test_the_page_says_it_in_both_languages_and_fetches_nothing() -> None:
     far = {"output_tok_s_min": 150.0, "output_tok_s_max": 156.0}
-    found = compare.compare(experiment({}), experiment(far, name="another", fingerprint="<b>"))
-    page = compared.page(found)
+    found = comparison.compare(experiment({}), experiment(far, name="another", fingerprint="<b>"))
+    page = comparison_page.page(found)
     assert "separated in 1 of 1 pair; B is higher in 1 of them, lower in 0." in page
     assert "1 組のうち 1 組で差があり" in page
     assert "not separated by these rounds" in page
@@ -173,8 +174,8 @@ def test_by_name_or_folder_and_a_clear_fault_otherwise(tmp_path: Path, monkeypat
     assert "not separated by these rounds" in said
     assert "Nothing that is recorded of machine, engine, model, setting and workload differs." in said
     assert (tmp_path / "out" / "page.html").read_text().startswith("<!doctype html>")
-    with pytest.raises(compare.NothingToCompare, match="nowhere: is neither"):
-        compare.read("nowhere")
+    with pytest.raises(comparison.NothingToCompare, match="nowhere: is neither"):
+        comparison.read("nowhere")
     (folder / "tables" / "settings.parquet").unlink()
-    with pytest.raises(compare.NothingToCompare, match="not made yet"):
-        compare.read("mine")
+    with pytest.raises(comparison.NothingToCompare, match="not made yet"):
+        comparison.read("mine")

@@ -10,11 +10,15 @@ import pytest
 import yaml
 from snakemake.cli import parse_config
 
-from servebench import configuration, job, plan
+import servebench
+from servebench import configuration, plan
+from servebench.configuration import faults
+from servebench.outlook import inventory
+from servebench.sessions import job
 from servebench.tasks import TASKS
 from servebench.tasks.scores import MEASURES
 
-QUICKSTART = configuration.ROOT / "config" / "config.yaml"
+QUICKSTART = servebench.ROOT / "config" / "config.yaml"
 
 
 @pytest.fixture
@@ -138,7 +142,7 @@ def test_what_does_not_determine_a_measurement_is_not_in_its_slice(config, chang
 
 
 def test_the_example_of_an_own_configuration_lacks_only_what_is_the_reader_s(tmp_path):
-    text = (configuration.ROOT / "config" / "README.md").read_text(encoding="utf-8")
+    text = (servebench.ROOT / "config" / "README.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"^```yaml\n(.*?)^```$", text, re.M | re.S)
     path = tmp_path / "mine.yaml"
     path.write_text(example.replace("4f27…", "4f27" * 16), encoding="utf-8")
@@ -198,10 +202,10 @@ def test_the_files_of_a_workload_are_the_project_s_wherever_it_is_run(monkeypatc
     found = job.workload_of({"mode": "trace", "prompts": prompts, "trace": trace, "max_tokens": 4})
     assert [(tmp_path / name).resolve() for name in (found.prompts, found.trace)] == [
         configuration.prompts_path(prompts).resolve(),
-        configuration.ROOT / trace,
+        servebench.ROOT / trace,
     ]
     assert job.workload_of({"prompts": "en-short"}).prompts == "en-short"
-    monkeypatch.chdir(configuration.ROOT)
+    monkeypatch.chdir(servebench.ROOT)
     assert job.workload_of({"prompts": prompts}).prompts == prompts
 
 
@@ -376,7 +380,7 @@ def test_another_file_behind_an_unpinned_source_makes_other_measurements_and_pin
     assert names[0] != names[1]
     assert names[0] == names[2]
     manifest.write_text(json.dumps({"source": "hf://someone/something/other.gguf", "sha256": "a" * 64}))
-    assert job.manifest_of(loaded.models["smollm2-q4_1"], tmp_path) is None
+    assert inventory.manifest_of(loaded.models["smollm2-q4_1"], tmp_path) is None
     del model["unverified"]
     model["sha256"] = "a" * 64
     assert plan.measurement_digest(slices(config)["np1"], 1, 1) == names[0]
@@ -419,7 +423,7 @@ def test_the_reported_plan_survives_json(file):
 
 
 def test_the_plan_keeps_its_files_without_the_machines_paths_and_measures_the_same(config, tmp_path, monkeypatch):
-    monkeypatch.chdir(configuration.ROOT / "config")
+    monkeypatch.chdir(servebench.ROOT / "config")
     loaded = configuration.load(config, ["h200.yaml", QUICKSTART, "../mine.yaml", tmp_path / "own.yaml"])
     assert loaded.files == ("config/h200.yaml", "config/config.yaml", "mine.yaml", "/path/to/own.yaml")
     assert plan.from_json(plan.canonical(plan.reported(loaded))).files == loaded.files
@@ -428,14 +432,14 @@ def test_the_plan_keeps_its_files_without_the_machines_paths_and_measures_the_sa
 
 
 def documented_keys():
-    text = (configuration.ROOT / "config" / "README.md").read_text(encoding="utf-8")
+    text = (servebench.ROOT / "config" / "README.md").read_text(encoding="utf-8")
     for row in re.findall(r"^\| (`.*?) \|", text, re.M):
         yield from re.findall(r"`([a-z0-9_.<>]+)`", row)
 
 
 def schema_keys(node, path=()):
     """Dotted names of everything the schema lets a configuration say, to the depth the README documents."""
-    schema = yaml.safe_load((configuration.ROOT / "config" / "schema.yaml").read_text(encoding="utf-8"))
+    schema = yaml.safe_load((servebench.ROOT / "config" / "schema.yaml").read_text(encoding="utf-8"))
     node = schema["$defs"]["workload"] if node.get("$ref", "").endswith("/workload") else node
     groups = "line cost cpus charts runtime.foreign_use models.<model>.requantize models.<model>.about"
     groups += " evaluations.tasks evaluations.margins evaluations.targets"
@@ -451,16 +455,16 @@ def schema_keys(node, path=()):
 
 
 def test_tasks_and_measures_are_those_that_a_configuration_may_name():
-    schema = yaml.safe_load((configuration.ROOT / "config" / "schema.yaml").read_text(encoding="utf-8"))
+    schema = yaml.safe_load((servebench.ROOT / "config" / "schema.yaml").read_text(encoding="utf-8"))
     named = schema["properties"]["evaluations"]["properties"]
     assert named["tasks"]["propertyNames"]["enum"] == list(TASKS)
     assert named["under_load"]["properties"]["task"]["enum"] == list(TASKS)
-    assert {measure.name: measure.task for measure in MEASURES if measure.headline} == configuration.MEASURED_BY
-    assert named["margins"]["propertyNames"]["enum"] == list(configuration.MEASURED_BY)
+    assert {measure.name: measure.task for measure in MEASURES if measure.headline} == faults.MEASURED_BY
+    assert named["margins"]["propertyNames"]["enum"] == list(faults.MEASURED_BY)
 
 
 def test_every_key_is_documented():
-    schema = yaml.safe_load((configuration.ROOT / "config" / "schema.yaml").read_text(encoding="utf-8"))
+    schema = yaml.safe_load((servebench.ROOT / "config" / "schema.yaml").read_text(encoding="utf-8"))
     assert sorted(schema_keys(schema)) == sorted(documented_keys())
 
 
@@ -473,7 +477,7 @@ def test_every_pattern_says_what_to_write():
         for part in schema if isinstance(schema, list) else []:
             yield from silent(part)
 
-    schema = yaml.safe_load((configuration.ROOT / "config" / "schema.yaml").read_text(encoding="utf-8"))
+    schema = yaml.safe_load((servebench.ROOT / "config" / "schema.yaml").read_text(encoding="utf-8"))
     assert list(silent(schema)) == []
     assert list(silent([{"pattern": "x"}])) == ["x"]
 

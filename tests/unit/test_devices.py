@@ -9,8 +9,8 @@ import pytest
 
 from servebench import plan
 from servebench.engines import devices
-from servebench.infrastructure import InfrastructureError
-from servebench.watch import gpu
+from servebench.machine import gpu
+from servebench.machine.infrastructure import InfrastructureError
 
 GPUS = [
     gpu.Gpu(uuid=f"GPU-{n}{n}{n}", name="NVIDIA H200", memory_gib=140.0, driver="580", cuda="13.0", mig=False)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from servebench.expected import as_text, compare
+from servebench.tables.expected import as_text, compare
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ import pyarrow as pa
 import pytest
 
 from exchanges import delta, event, exchange, usage
-from servebench.figures import Line, line_confidence, mean, measurement_figures, median, percentile
+from servebench.load.figures import line_confidence, mean, measurement_figures, median, percentile
+from servebench.load.line import Line
 from servebench.load.stream import to_tables
 
 S = 10**9

@@ -13,9 +13,11 @@ import pytest
 
 import hub_double
 from hub_double import REPOSITORY, Hub
-from servebench import cli, models
-from servebench.infrastructure import InfrastructureError
-from servebench.models import kv_cache
+from servebench import models
+from servebench.cli import app as cli
+from servebench.cli import kv_cache
+from servebench.machine.infrastructure import InfrastructureError
+from servebench.models import checking, hf
 from servebench.plan import Model
 
 OLD, NEW = "a" * 40, "b" * 40
@@ -58,7 +60,7 @@ def fetch(tmp_path: Path) -> Callable[..., dict[str, Any]]:
 
 def visible(folder: Path) -> list[str]:
     """The files of a snapshot."""
-    return sorted(p.relative_to(folder).as_posix() for p in models.checking.files(folder))
+    return sorted(p.relative_to(folder).as_posix() for p in checking.files(folder))
 
 
 def kept(tmp_path: Path) -> list[str]:
@@ -109,7 +111,7 @@ def test_a_pinned_revision_is_fetched_though_there_is_a_newer_one(hub, fetch, tm
 )
 def test_a_cut_snapshot_does_not_become_usable_where_the_hub_is_out_of_reach(source, hub, fetch, tmp_path):
     hub.gone = True
-    partial = tmp_path / "cache" / "models" / "hf" / f".partial-{models.hf.parse(source).directory}"
+    partial = tmp_path / "cache" / "models" / "hf" / f".partial-{hf.parse(source).directory}"
     partial.mkdir(parents=True)
     (partial / "config.json").write_bytes(CONFIG)
     (partial / "model[1].safetensors").write_bytes(WEIGHTS[:1000])

@@ -7,7 +7,7 @@ import pytest
 from servebench import plan
 from servebench.engines import images, runtime
 from servebench.engines.base import Launch
-from servebench.infrastructure import InfrastructureError
+from servebench.machine.infrastructure import InfrastructureError
 
 ENTRY = {"repository": "docker.io/ollama/ollama", "digest": f"sha256:{'ab' * 32}", "entrypoint": "/bin/ollama"}
 

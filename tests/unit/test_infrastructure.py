@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from servebench.infrastructure import locked
+from servebench.machine.infrastructure import locked
 
 
 def test_who_waits_for_a_lock_is_told_once_and_has_it_when_it_is_free(tmp_path: Path) -> None:

@@ -11,8 +11,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from servebench import configuration, engines, estimate, job, plan, tabulate
-from servebench.tasks import answers
+import servebench
+from servebench import configuration, engines, plan
+from servebench.engines import environment
+from servebench.outlook import inventory
+from servebench.plan import layout
+from servebench.sessions import job
+from servebench.store import replies
+from servebench.tables import make
 from servebench.tasks.schemas import table
 
 LOCK = "a" * 64
@@ -36,7 +42,7 @@ def write(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def test_a_manifest_of_another_model_is_refused_with_its_file_and_the_remedy(tmp_path: Path) -> None:
-    loaded = configuration.read([configuration.ROOT / "config" / "config.yaml"])
+    loaded = configuration.read([servebench.ROOT / "config" / "config.yaml"])
     setting = next(iter(loaded.settings.values()))
     file = tmp_path / "models" / f"{setting.model.key}.json"
     write(file, {"key": setting.model.key, "sha256": "0" * 64, "size_bytes": 1, "path": "models/x"})
@@ -47,10 +53,10 @@ def test_a_manifest_of_another_model_is_refused_with_its_file_and_the_remedy(tmp
 
 def test_a_manifest_of_what_was_made_otherwise_is_none_of_the_model(tmp_path: Path) -> None:
     model = plan.Model(key="q", name="Q", requantize={"from": "m", "to": "Q4_0"})
-    assert job.manifest_of(model, tmp_path) is None
+    assert inventory.manifest_of(model, tmp_path) is None
     for to, known in (("Q4_0", True), ("Q8_0", False)):
         write(tmp_path / "models" / "q.json", {"requantize": {"from": "m", "to": to}, "sha256": "0" * 64})
-        assert (job.manifest_of(model, tmp_path) is not None) is known
+        assert (inventory.manifest_of(model, tmp_path) is not None) is known
 
 
 @pytest.mark.parametrize(
@@ -63,9 +69,9 @@ def test_an_environment_of_another_lock_or_machine_is_made_again(
 ) -> None:
     found = {"lock_sha256": lock, "python": python}
     write(tmp_path / "engines" / "llama-cpp.json", found)
-    monkeypatch.setattr(engines.environment, "make", lambda name, *_, **__: {"made again": name})
+    monkeypatch.setattr(environment, "make", lambda name, *_, **__: {"made again": name})
     monkeypatch.setattr(engines, "launched", lambda session, **given: given["environment"])
-    loaded = configuration.read([configuration.ROOT / "config" / "config.yaml"])
+    loaded = configuration.read([servebench.ROOT / "config" / "config.yaml"])
     session = next(loaded.sessions())
     engine = plan.Engine(key="llama", kind="llama-server", environment="llama-cpp", pin=LOCK)
     setting = msgspec.structs.replace(session.setting, engine=engine)
@@ -74,15 +80,13 @@ def test_an_environment_of_another_lock_or_machine_is_made_again(
 
 
 def test_what_was_answered_as_configured_otherwise_is_not_tabulated(tmp_path: Path) -> None:
-    loaded = configuration.read([configuration.ROOT / "config" / "config.yaml"])
+    loaded = configuration.read([servebench.ROOT / "config" / "config.yaml"])
     assert loaded.evaluations
     target, setting = next(iter(loaded.evaluations.targets.items()))
-    digest = plan.digest(job.identified(plan.target_slice(loaded, target), setting, tmp_path))
-    file = estimate.target_path(tmp_path, target)
-    answers.write(answers.Evaluated(table("answers", []), {"digest": digest}), file)
-    assert tabulate._replies(loaded, tmp_path, target).facts == {"digest": digest}
-    answers.write(answers.Evaluated(table("answers", []), {"digest": "of another"}), file)
-    with pytest.raises(
-        tabulate.Outdated, match=f"^{file}: was answered as configured otherwise; remove it and run the"
-    ):
-        tabulate._replies(loaded, tmp_path, target)
+    digest = plan.digest(inventory.identified(plan.target_slice(loaded, target), setting, tmp_path))
+    file = layout.target_path(tmp_path, target)
+    replies.write(replies.Evaluated(table("answers", []), {"digest": digest}), file)
+    assert make._replies(loaded, tmp_path, target).facts == {"digest": digest}
+    replies.write(replies.Evaluated(table("answers", []), {"digest": "of another"}), file)
+    with pytest.raises(make.Outdated, match=f"^{file}: was answered as configured otherwise; remove it and run the"):
+        make._replies(loaded, tmp_path, target)

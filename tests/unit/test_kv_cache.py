@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from servebench.infrastructure import InfrastructureError
+from servebench.cli import kv_cache as command
+from servebench.machine.infrastructure import InfrastructureError
 from servebench.models import facts, kv_cache
 
 LLAMA3_8B = {"num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "hidden_size": 4096}
@@ -28,22 +29,22 @@ def config(tmp_path: Path, content: dict[str, object]) -> str:
 
 
 def test_llama3_8b_32_streams_of_4096_tokens_take_16_gib(tmp_path: Path) -> None:
-    found = kv_cache.report(config(tmp_path, LLAMA3_8B), tokens=4096, streams=32)
+    found = command.report(config(tmp_path, LLAMA3_8B), tokens=4096, streams=32)
     assert found["gib"] == 16.0
 
 
 def test_qwen3_14b_takes_160_kib_a_token_and_18_64_gib_for_122160(tmp_path: Path) -> None:
     model = config(tmp_path, QWEN3_14B)
-    assert kv_cache.report(model, tokens=1)["bytes"] == 160 * 1024
-    assert round(kv_cache.report(model, tokens=122_160)["gib"], 2) == 18.64
+    assert command.report(model, tokens=1)["bytes"] == 160 * 1024
+    assert round(command.report(model, tokens=122_160)["gib"], 2) == 18.64
 
 
 def test_48_more_slots_of_4096_tokens_take_30_gib(tmp_path: Path) -> None:
-    assert kv_cache.report(config(tmp_path, QWEN3_14B), tokens=4096, streams=48)["gib"] == 30.0
+    assert command.report(config(tmp_path, QWEN3_14B), tokens=4096, streams=48)["gib"] == 30.0
 
 
 def test_tokens_in_a_rounded_size_are_a_range_that_holds_the_published_number(tmp_path: Path) -> None:
-    found = kv_cache.report(config(tmp_path, QWEN3_14B), gib="18.64")
+    found = command.report(config(tmp_path, QWEN3_14B), gib="18.64")
     # 18.64 GiB ÷ 160 KiB = 122,159.1; 18.635 and 18.645 GiB are 122,126.3 and 122,191.9.
     assert (found["tokens"], found["tokens_min"], found["tokens_max"]) == (122_159, 122_127, 122_191)
     assert found["tokens_min"] <= 122_160 <= found["tokens_max"]
@@ -53,10 +54,10 @@ def test_tokens_in_a_rounded_size_are_a_range_that_holds_the_published_number(tm
 def test_a_quantized_cache_counts_its_scales(tmp_path: Path) -> None:
     model = config(tmp_path, QWEN3_14B)
     # q8_0: 34 bytes for 32 values; q4_0: 18.
-    mixed = kv_cache.report(model, tokens=1024, key_type="q8_0", value_type="q4_0")
+    mixed = command.report(model, tokens=1024, key_type="q8_0", value_type="q4_0")
     assert mixed["bytes"] == 40 * 8 * 128 * 1024 * (34 + 18) // 32
     with pytest.raises(InfrastructureError, match=r"q9_9.*is not a cache type; use one of"):
-        kv_cache.report(model, tokens=1, key_type="q9_9")
+        command.report(model, tokens=1, key_type="q9_9")
 
 
 def test_a_sliding_window_bounds_its_layers(tmp_path: Path) -> None:
@@ -69,8 +70,8 @@ def test_a_sliding_window_bounds_its_layers(tmp_path: Path) -> None:
         },
     )
     per_layer = 2 * 8 * 128 * 2
-    assert kv_cache.report(model, tokens=8192)["bytes"] == per_layer * (24 * 1024 + 8 * 8192)
-    assert kv_cache.report(model, tokens=512)["bytes"] == per_layer * 32 * 512
+    assert command.report(model, tokens=8192)["bytes"] == per_layer * (24 * 1024 + 8 * 8192)
+    assert command.report(model, tokens=512)["bytes"] == per_layer * 32 * 512
 
 
 def test_gguf_metadata_gives_the_same_as_the_config() -> None:
@@ -122,7 +123,7 @@ def test_a_manifest_keeps_what_the_arithmetic_needs(tmp_path: Path) -> None:
     found = facts.cache(json.loads(json.dumps(facts.of(tmp_path))))
     assert found is not None
     assert (found.windowed, found.all_layers, len(found.layers)) == (True, 32, 32)
-    whole = kv_cache.of(str(tmp_path))
+    whole = command.of(str(tmp_path))
     assert [found.bytes(n, 3, "q8_0", "f16") for n in (1, 4096)] == [
         whole.bytes(n, 3, "q8_0", "f16") for n in (1, 4096)
     ]
@@ -144,15 +145,15 @@ def test_a_file_that_is_no_model_is_said_to_be_none(tmp_path: Path, content: byt
     path = tmp_path / "model.gguf"
     path.write_bytes(content)
     with pytest.raises(InfrastructureError, match=r"model\.gguf: is no whole (GGUF|config\.json) of a model"):
-        kv_cache.report(str(path), tokens=1)
+        command.report(str(path), tokens=1)
 
 
 def test_one_of_two_options_is_asked_for_by_its_name(tmp_path: Path) -> None:
     with pytest.raises(InfrastructureError, match=r"^give either --tokens \(and --streams\) or --gib$"):
-        kv_cache.report(config(tmp_path, LLAMA3_8B))
+        command.report(config(tmp_path, LLAMA3_8B))
 
 
 @pytest.mark.parametrize("asked", [{"gib": "much"}, {"gib": "-1"}, {"gib": "1/0"}, {"tokens": 0}, {"tokens": -5}])
 def test_amounts_that_are_none(tmp_path: Path, asked: dict[str, object]) -> None:
     with pytest.raises(InfrastructureError, match=r"is not a number of GiB|are not positive integers"):
-        kv_cache.report(config(tmp_path, LLAMA3_8B), **asked)  # type: ignore[arg-type]
+        command.report(config(tmp_path, LLAMA3_8B), **asked)  # type: ignore[arg-type]

@@ -12,8 +12,8 @@ from servebench.engines import launch, llama_server
 from servebench.engines.base import Launch, LaunchFailed
 from servebench.engines.devices import Devices
 from servebench.engines.llama_server import LlamaServer
-from servebench.infrastructure import InfrastructureError
-from servebench.watch.gpu import Gpu
+from servebench.machine.gpu import Gpu
+from servebench.machine.infrastructure import InfrastructureError
 
 GPU = Gpu(uuid="GPU-0123", name="NVIDIA H200", memory_gib=140.0, driver="580.65.06", cuda="13.0", mig=False)
 

@@ -10,14 +10,20 @@ import msgspec
 import pytest
 import yaml
 
+import servebench
 import synthetic
-from servebench import configuration, estimate, ledger, progress, store, tables, watching
+from servebench import configuration, tables
 from servebench import plan as planning
+from servebench.cli import status, watch
 from servebench.faults import Fault
-from servebench.tasks import TASKS, answers, data
+from servebench.outlook import duration, inventory, questions
+from servebench.plan import layout
+from servebench.sessions import progress
+from servebench.store import measurements, replies
+from servebench.tasks import TASKS
 from servebench.tasks.schemas import table
 
-QUICKSTART = configuration.ROOT / "config" / "config.yaml"
+QUICKSTART = servebench.ROOT / "config" / "config.yaml"
 
 
 def test_what_is_left_stands_by_setting(tmp_path: Path) -> None:
@@ -28,41 +34,43 @@ def test_what_is_left_stands_by_setting(tmp_path: Path) -> None:
     there = [(one, 1, 1), (one, 1, 2), (one, 2, 1), (other, 1, 1), (other, 2, 1)]
     for setting, round_, users in there:
         session = next(s for s in plan.sessions() if (s.setting, s.round) == (setting, round_))
-        path = estimate.stored_path(plan, tmp_path / "h200", session, users)
-        store.write(synthetic.record(setting, 0, users, round_, FIGURES), path)
-        store.Store(tmp_path / "h200").link(path.stem, estimate.users_path(tmp_path / "h200", setting, round_, users))
-    lines, failed = ledger.report(plan, tmp_path)
+        path = inventory.stored_path(plan, tmp_path / "h200", session, users)
+        measurements.write(synthetic.record(setting, 0, users, round_, FIGURES), path)
+        measurements.Store(tmp_path / "h200").link(
+            path.stem, layout.users_path(tmp_path / "h200", setting, round_, users)
+        )
+    lines, failed = status.report(plan, tmp_path)
     assert lines[1:] == [
         "left: main llama-np4: 1 of 2 sessions, 3 of 4 measurements are there",
         "complete: main llama-np16",
     ]
     assert failed == 0
-    assert list(ledger._by_setting(plan, tmp_path / "h200", ["llama-np16"])) == lines[1:2]
+    assert list(status._by_setting(plan, tmp_path / "h200", ["llama-np16"])) == lines[1:2]
     changed = msgspec.structs.replace(one, context=8192)
     plan = msgspec.structs.replace(plan, settings=plan.settings | {one.name: changed})
-    lines, _ = ledger.report(plan, tmp_path)
+    lines, _ = status.report(plan, tmp_path)
     assert "left: main llama-np4: 0 of 2 sessions, 0 of 4 measurements are there" in lines
 
 
 def test_a_failed_measurement_stands_with_the_command_that_tries_it_again(tmp_path: Path) -> None:
     plan = synthetic.plan_of([{"run": "main", "setting": "llama-np4", "users": 1}])
     setting = plan.settings["llama-np4"]
-    path = estimate.users_path(tmp_path / "h200", setting, 1, 1)
+    path = layout.users_path(tmp_path / "h200", setting, 1, 1)
     path.parent.mkdir(parents=True)
     failed = replace(synthetic.record(setting, 0, 1, 1, FIGURES), status="failed", reason="out of memory")
-    store.write(failed, path)
-    lines, count = ledger.report(plan, tmp_path, [Path("config/h200.yaml"), Path("site.yaml")])
+    measurements.write(failed, path)
+    lines, count = status.report(plan, tmp_path, [Path("config/h200.yaml"), Path("site.yaml")])
     assert count == 1
     assert lines[0].startswith("servebench: experiment h200: 1 setting, 2 measurements in 2 rounds, 2 to measure: ")
     assert lines[-2:] == [
         "failed: main llama-np4 round 1, 1 user: out of memory",
         f"  again: snakemake --cores 1 --force {path} --configfile config/h200.yaml site.yaml",
     ]
-    assert ledger.report(plan, tmp_path)[0][-1] == f"  again: snakemake --cores 1 --force {path}"
-    again = ledger.report(plan, tmp_path, [Path("my site's 設定.yaml")])[0][-1]
+    assert status.report(plan, tmp_path)[0][-1] == f"  again: snakemake --cores 1 --force {path}"
+    again = status.report(plan, tmp_path, [Path("my site's 設定.yaml")])[0][-1]
     assert shlex.split(again)[-2:] == ["--configfile", "my site's 設定.yaml"]
     changed = msgspec.structs.replace(plan, overrides=("title=a b",))
-    again = ledger.report(changed, tmp_path, [Path("site.yaml")])[0][-1]
+    again = status.report(changed, tmp_path, [Path("site.yaml")])[0][-1]
     assert shlex.split(again)[-4:] == ["--configfile", "site.yaml", "--config", "title=a b"]
 
 
@@ -70,15 +78,15 @@ def test_a_damaged_measurement_is_named_and_its_remedy_works(tmp_path: Path) -> 
     plan = synthetic.plan_of([{"run": "main", "setting": "llama-np4", "users": users} for users in (1, 2)])
     setting = plan.settings["llama-np4"]
     folder = tmp_path / "h200"
-    kept = store.Store(folder)
+    kept = measurements.Store(folder)
     slice_ = planning.session_slice(plan, setting)
     names = {1: "as-configured-before", 2: planning.measurement_digest(slice_, 2, 1)}
     for users, digest in names.items():
-        store.write(synthetic.record(setting, 0, users, 1, FIGURES), kept.path(digest))
+        measurements.write(synthetic.record(setting, 0, users, 1, FIGURES), kept.path(digest))
         kept.path(digest).write_bytes(b"cut")
-    path = estimate.users_path(folder, setting, 1, 1)
+    path = layout.users_path(folder, setting, 1, 1)
     kept.link(names[1], path)  # of the other the session failed, and Snakemake has removed what stood for it
-    lines, failed = ledger.report(plan, tmp_path, [Path("site.yaml")])
+    lines, failed = status.report(plan, tmp_path, [Path("site.yaml")])
     assert failed == 2
     for users, named, file in ((1, "1 user", path), (2, "2 users", kept.path(names[2]))):
         said = f"damaged: main llama-np4 round 1, {named}: {file}: is not a readable measurement"
@@ -87,10 +95,10 @@ def test_a_damaged_measurement_is_named_and_its_remedy_works(tmp_path: Path) -> 
             f"  again: servebench discard main llama-np4 --round 1 --users {users} --why damaged"
             " --configfile site.yaml && snakemake --cores 1 all --configfile site.yaml"
         )
-    assert len(list(ledger.discard(plan, tmp_path, "main", "llama-np4", 1, None, "damaged"))) == 3
+    assert len(list(status.discard(plan, tmp_path, "main", "llama-np4", 1, None, "damaged"))) == 3
     assert not path.exists()
     assert [kept.status(digest) for digest in names.values()] == [None, None]
-    lines, failed = ledger.report(plan, tmp_path)
+    lines, failed = status.report(plan, tmp_path)
     assert failed == 0
     ends = sorted(line.partition(": ")[2] for line in lines[-2:])
     assert ends == [f"main llama-np4 round 1, {users}: damaged" for users in ("1 user", "2 users")]
@@ -98,12 +106,12 @@ def test_a_damaged_measurement_is_named_and_its_remedy_works(tmp_path: Path) -> 
 
 
 def test_a_damaged_evaluation_does_not_hide_the_others(tmp_path: Path) -> None:
-    plan = configuration.read([configuration.ROOT / "config" / "config.yaml"])
+    plan = configuration.read([servebench.ROOT / "config" / "config.yaml"])
     first, second, *_ = plan.evaluations.targets
-    path = estimate.target_path(tmp_path / "quickstart", first)
+    path = layout.target_path(tmp_path / "quickstart", first)
     path.parent.mkdir(parents=True)
     path.write_bytes(b"cut")
-    lines, failed = ledger.report(plan, tmp_path)
+    lines, failed = status.report(plan, tmp_path)
     assert failed == 1
     assert any(line.startswith(f"damaged: evaluation of {first}: {path}: is no readable evaluation") for line in lines)
     assert any(line.startswith(f"left: evaluation of {second}: ") for line in lines)
@@ -126,27 +134,29 @@ class Asked:
         self.config = yaml.safe_load(QUICKSTART.read_text(encoding="utf-8"))
         self.load()
         for name, task in self.asked.tasks.items():
-            data.copy(TASKS[name], task.set, task.sha256, data.questions_path(self.folder, name), cache_root=folder)
+            questions.copy(
+                TASKS[name], task.set, task.sha256, questions.questions_path(self.folder, name), cache_root=folder
+            )
 
     def load(self) -> None:
         """The plan, after a change."""
         self.plan = configuration.load(self.config, [QUICKSTART])
         self.asked = self.plan.evaluations
         self.target = next(iter(self.asked.targets.values()))
-        self.path = estimate.target_path(self.folder, self.target.name)
+        self.path = layout.target_path(self.folder, self.target.name)
 
     def file(self, task: str, condition: str | None = None) -> Path:
         """Where its replies are kept."""
         slice_ = planning.target_slice(self.plan, self.target.name)
-        return answers.answers_path(self.folder, planning.answers_digest(slice_, task, condition))
+        return replies.answers_path(self.folder, planning.answers_digest(slice_, task, condition))
 
     def reply(self, *tasks: str, **said: str) -> None:
         """Answer what is left of these tasks."""
-        for part in estimate.parts(self.asked, self.target):
+        for part in inventory.parts(self.asked, self.target):
             if part.task not in tasks:
                 continue
-            file = answers.AnswerFile(self.file(part.task, part.condition))
-            asked = data.asked_questions(self.folder, part.task, self.asked.tasks[part.task])
+            file = replies.AnswerFile(self.file(part.task, part.condition))
+            asked = questions.asked_questions(self.folder, part.task, self.asked.tasks[part.task])
             for repeat in range(1, 2 if part.condition else self.asked.repeats + 1):
                 for question in asked[: part.questions if part.condition else None]:
                     if file.missing(repeat, question.question_id, retry_failed=False):
@@ -155,12 +165,12 @@ class Asked:
 
     def write(self, reason: str | None = None) -> None:
         """Its file, as an evaluation writes it."""
-        digest = estimate.target_digest(self.plan, self.folder, self.target)
-        answers.write(answers.Evaluated(table("answers", []), {"digest": digest, "reason": reason}), self.path)
+        digest = inventory.target_digest(self.plan, self.folder, self.target)
+        replies.write(replies.Evaluated(table("answers", []), {"digest": digest, "reason": reason}), self.path)
 
     def status(self) -> tuple[list[str], int]:
         """What status says of the target, and how many failed."""
-        lines, failed = ledger.report(self.plan, self.folder.parent)
+        lines, failed = status.report(self.plan, self.folder.parent)
         (place,) = (n for n, line in enumerate(lines) if f": evaluation of {self.target.name}" in line)
         return [
             line for line in lines[place : place + 2] if "evaluation of" not in line or line is lines[place]
@@ -168,8 +178,8 @@ class Asked:
 
     def left(self) -> tuple[int, float]:
         """How many evaluations watch calls done, and the expected seconds until the first of them is."""
-        done = watching.snapshot(self.plan, self.folder).evaluations_done
-        return done, estimate.to_ask_s(self.plan, self.folder, self.target)
+        done = watch.snapshot(self.plan, self.folder).evaluations_done
+        return done, duration.to_ask_s(self.plan, self.folder, self.target)
 
 
 @pytest.fixture
@@ -178,8 +188,8 @@ def asked(tmp_path: Path) -> Asked:
 
 
 def test_an_evaluation_is_left_until_all_is_asked(asked: Asked) -> None:
-    name, whole_s = asked.target.name, estimate.evaluation_s(asked.asked, asked.target)
-    said = f"left: evaluation of {name}: 0 of 56 questions are asked, {estimate.minutes(whole_s)}"
+    name, whole_s = asked.target.name, duration.evaluation_s(asked.asked, asked.target)
+    said = f"left: evaluation of {name}: 0 of 56 questions are asked, {duration.minutes(whole_s)}"
     assert (asked.status(), asked.left()) == (([said], 0), (0, whole_s))
     asked.reply("mgsm", text="答え: 1")
     ((line,), _) = asked.status()
@@ -206,9 +216,9 @@ def test_a_higher_limit_leaves_the_new_questions(asked: Asked) -> None:
     assert (len(lines), failed) == (1, 0)  # what the plan asks, any run asks
     length = min(asked.asked.tasks["mgsm"].max_tokens, TASKS["mgsm"].reply_tokens)
     tokens = 2 * length / min(asked.asked.concurrency, asked.target.slots)
-    expected = estimate.start_s(asked.target) + tokens / estimate.USER_TOK_S
+    expected = duration.start_s(asked.target) + tokens / duration.USER_TOK_S
     assert asked.left() == (0, pytest.approx(expected))
-    assert estimate.remaining_s(asked.plan, asked.folder) > expected
+    assert duration.remaining_s(asked.plan, asked.folder) > expected
     more["limit"] -= 2
     asked.load()
     assert (asked.status(), asked.left()) == (
@@ -258,15 +268,15 @@ def test_a_failed_evaluation_stands_with_the_command_that_asks_again(asked: Aske
 
 
 def test_what_runs_is_told_with_what_is_left(tmp_path: Path) -> None:
-    plan = configuration.read([configuration.ROOT / "config" / "config.yaml"])
+    plan = configuration.read([servebench.ROOT / "config" / "config.yaml"])
     setting = next(iter(plan.evaluations.targets.values()))
     job = planning.Session(experiment="quickstart", round=1, rank=0, setting=setting)
     with progress.Publisher(tmp_path / "quickstart", job, "evaluation") as published:
         published.tell(phase="asking", task="mgsm", asked=12, questions=56, failures=0, left_s=100.0)
-        lines, _ = ledger.report(plan, tmp_path)
+        lines, _ = status.report(plan, tmp_path)
     wanted = f"running: evaluation {setting.name}, phase asking, task mgsm, asked 12 of 56, failed 0, left about 2 min"
     assert wanted in lines
-    assert not any(line.startswith("running") for line in ledger.report(plan, tmp_path)[0])
+    assert not any(line.startswith("running") for line in status.report(plan, tmp_path)[0])
 
 
 @pytest.mark.parametrize("why", ["", " \n", "a\udc80"])
@@ -274,15 +284,15 @@ def test_nothing_is_discarded_without_a_reason(tmp_path: Path, why: str) -> None
     plan = synthetic.plan_of([{"run": "main", "setting": "llama-np4", "users": 1}])
     setting = plan.settings["llama-np4"]
     record = synthetic.record(setting, 0, 1, 1, FIGURES)
-    kept = store.Store(tmp_path / "h200")
-    store.write(record, kept.path(record.identity["digest"]))
-    place = estimate.users_path(tmp_path / "h200", setting, 1, 1)
+    kept = measurements.Store(tmp_path / "h200")
+    measurements.write(record, kept.path(record.identity["digest"]))
+    place = layout.users_path(tmp_path / "h200", setting, 1, 1)
     kept.link(record.identity["digest"], place)
     with pytest.raises(Fault, match=r"^--why: "):
-        list(ledger.discard(plan, tmp_path, "main", "llama-np4", None, None, why))
+        list(status.discard(plan, tmp_path, "main", "llama-np4", None, None, why))
     assert place.exists()
     file = Path("config/h200.yaml")
-    said, now = ledger.discard(plan, tmp_path, "main", "llama-np4", None, None, "a backup ran", [file])
+    said, now = status.discard(plan, tmp_path, "main", "llama-np4", None, None, "a backup ran", [file])
     assert said.startswith("discarded main llama-np4 round 1, 1 user; kept as ")
     assert now == "now: snakemake --cores 1 all --configfile config/h200.yaml"
     assert [one.why for one in kept.discarded()] == ["a backup ran"]
@@ -300,6 +310,6 @@ def test_what_is_about_to_be_done_is_named(
     there: int, seconds: float, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = synthetic.plan_of([{"run": "main", "setting": "llama-np4", "users": 1}])
-    monkeypatch.setattr(estimate, "done", lambda *_: there)
-    monkeypatch.setattr(estimate, "remaining_s", lambda *_: seconds)
-    assert estimate.announcement(plan, "results").endswith(f"2 measurements in 2 rounds, {said}")
+    monkeypatch.setattr(duration, "done", lambda *_: there)
+    monkeypatch.setattr(duration, "remaining_s", lambda *_: seconds)
+    assert duration.announcement(plan, "results").endswith(f"2 measurements in 2 rounds, {said}")

@@ -6,8 +6,9 @@ import logging
 import pytest
 from rich.console import Console
 
-from servebench.figures import Line
-from servebench.load import calibrate, command
+from servebench.cli import load_report
+from servebench.load import calibrate
+from servebench.load.line import Line
 from servebench.load.workload import Workload
 
 MET = {"meets_line": True, "target_requests": 20, "failures": 0, "ttft_p95_all_s": 2.0, "user_tok_s": 10.0}
@@ -25,7 +26,7 @@ MET = {"meets_line": True, "target_requests": 20, "failures": 0, "ttft_p95_all_s
     ],
 )
 def test_a_line_that_is_missed_says_by_what(found, said):
-    assert command.verdict({**MET, "meets_line": not found, **found}, Line()) == said
+    assert load_report.verdict({**MET, "meets_line": not found, **found}, Line()) == said
 
 
 @pytest.mark.parametrize(
@@ -36,13 +37,13 @@ def test_a_line_that_is_missed_says_by_what(found, said):
     ],
 )
 def test_how_long_a_load_takes_as_far_as_it_is_known(workload, said):
-    assert command.expected(Workload(**{"prompts": "en-short", "max_tokens": 8} | workload), 4) == said
+    assert load_report.expected(Workload(**{"prompts": "en-short", "max_tokens": 8} | workload), 4) == said
 
 
 def test_each_phase_is_said_once_where_no_bar_can_be_drawn():
     said, on_terminal = io.StringIO(), io.StringIO()
     for console in (Console(file=said, width=80), Console(file=on_terminal, force_terminal=True)):
-        tell = command.phases(console)
+        tell = load_report.phases(console)
         for second in range(3):
             tell("warmup", f": {second} s")
         tell("window", ": 3 s")
@@ -60,4 +61,4 @@ def test_a_calibration_is_announced_and_one_that_is_known_is_not(tmp_path, monke
 
 
 def test_one_user_is_one():
-    assert [command.counted(count) for count in (1, 2)] == ["1 user", "2 users"]
+    assert [load_report.counted(count) for count in (1, 2)] == ["1 user", "2 users"]

@@ -10,10 +10,16 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 import synthetic
-from servebench.charts import marks
-from servebench.tables import evaluated
+from servebench.tables.evaluated import targets
+from servebench.words import marks
 
-MADE_IN = ("figures.py", "tables/derived.py", "tables/measured.py", "tables/watched.py", "tables/evaluated.py")
+MADE_IN = (
+    "load/figures.py",
+    "tables/derived.py",
+    "tables/measured.py",
+    "tables/watched.py",
+    "tables/evaluated/targets.py",
+)
 # What returns evidence alone, by the kind it is for.
 EVIDENCE = {"no_reply": "no reply", "_foreign_known": "foreign use partly unknown"}
 
@@ -114,4 +120,4 @@ def test_a_load_that_was_answered_has_not_failed_as_a_whole_whatever_was_asked_u
 ) -> None:
     load = {"users": 3, "replies": replies, "failures": failures, "failed": "HTTP 400" if failures else None}
     sessions = [{}, {"load": load}, {"load": dict.fromkeys(("replies", "failures"), 0) | {"failed": None}}]
-    assert list(evaluated._load_marks(sessions)) == ([mark] if mark else [])
+    assert list(targets._load_marks(sessions)) == ([mark] if mark else [])

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from servebench import models
-from servebench.infrastructure import InfrastructureError
+from servebench.machine.infrastructure import InfrastructureError
 from servebench.models import https, ollama
 from servebench.plan import Model
 

@@ -18,8 +18,9 @@ import pytest
 from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter
 from gguf.quants import dequantize, quantize
 
-from servebench import cli, models
-from servebench.infrastructure import InfrastructureError
+from servebench import models
+from servebench.cli import app as cli
+from servebench.machine.infrastructure import InfrastructureError
 from servebench.models import facts, https, ollama, requantize
 from servebench.plan import Model
 

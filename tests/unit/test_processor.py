@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from servebench import processor, watch
 from servebench.load import calibrate
+from servebench.machine import identity, processor
 
 
 @pytest.mark.parametrize(
@@ -27,4 +27,4 @@ def test_it_is_what_the_kernel_calls_it_else_the_architecture(
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
     if cpuinfo is not None:
         processor.CPUINFO.write_bytes(cpuinfo)
-    assert (calibrate.machine()["processor"], watch.machine()["cpu"]) == (name, name)
+    assert (calibrate.machine()["processor"], identity.machine()["cpu"]) == (name, name)

@@ -14,9 +14,10 @@ import pyarrow as pa
 import pytest
 
 import synthetic
-from servebench import store, tables
-from servebench.figures import Line
+from servebench import tables
+from servebench.load.line import Line
 from servebench.load.records import CHUNKS_SCHEMA, REQUESTS_SCHEMA
+from servebench.store import measurements
 
 CELLS = tables.read_reference(synthetic.REFERENCES / "h200-concurrency.csv")
 FULL = synthetic.h200_cells()
@@ -44,7 +45,7 @@ def measured(rounds: Mapping[Cell, Sequence[Mapping[str, float | None]]]) -> pa.
 # Slow requests
 
 
-def requests_like(record: store.Record, counts: Mapping[str, int]) -> store.Record:
+def requests_like(record: measurements.Record, counts: Mapping[str, int]) -> measurements.Record:
     """The record with this many requests inside and outside of the published band, so many of each slow."""
     late_ns = record.meta["load_start_ns"] + 6 * synthetic.S
     first = record.requests.to_pylist()[0]

@@ -13,9 +13,11 @@ import pytest
 import yaml
 
 import synthetic
-from servebench import charts, configuration, report, tables
-from servebench.charts.style import LANGUAGES, digits, labels, span
-from servebench.report import answer, content, evaluated, published, questions
+from servebench import charts, configuration, tables
+from servebench.report import answer, content, evaluated, published, questions, ranges, spoken
+from servebench.report import page as page_
+from servebench.words import LANGUAGES, labels
+from servebench.words.numbers import digits, span
 
 CELL = {
     "run": "main",
@@ -35,7 +37,7 @@ CELL = {
 def made(*cells: dict[str, Any]) -> tuple[dict[str, pa.Table], Any]:
     rows = [CELL | cell for cell in cells]
     plan = synthetic.plan_of(rows)
-    return tables.make(list(synthetic.records_of(rows, plan)), [], plan), plan
+    return tables.from_records(list(synthetic.records_of(rows, plan)), [], plan), plan
 
 
 def keys(said: list[answer.Sentence]) -> list[str]:
@@ -55,22 +57,22 @@ def test_a_run_is_headed_by_its_name_and_its_title() -> None:
     content_of, plan = made({"setting": "llama-np4", "users": 4})
     titled = msgspec.structs.replace(plan, runs={"main": {"title": {"en": "500 completions", "ja": "500 件の依頼"}}})
     head = '<h3 id="values-main"><span lang="en">Run “main”</span><span lang="ja">「main」の測定</span>'
-    assert f"{head}</h3>" in report.page(content_of, plan)
+    assert f"{head}</h3>" in page_.page(content_of, plan)
     title = '<span lang="en">500 completions</span><span lang="ja">500 件の依頼</span>'
-    assert f"{head}: {title}</h3>" in report.page(content_of, titled)
+    assert f"{head}: {title}</h3>" in page_.page(content_of, titled)
 
 
 def test_the_answer_stands_on_the_console_as_on_the_page() -> None:
     found = made({"setting": "llama-np4", "users": 4})
-    en, ja = (next(report.answers(*found, language)) for language in ("en", "ja"))
+    en, ja = (next(page_.answers(*found, language)) for language in ("en", "ja"))
     assert en == "With 4 users at once, llama-np4 had the highest output: 100–104 tokens/s."
     assert ja == "同時 4 人で全体の出力が最も高いのは llama-np4 の 100–104 トークン/秒でした。"
 
 
 def test_what_reads_the_same_is_not_told_apart() -> None:
     one, other = ({"output_tok_s_min": v, "output_tok_s_max": v} for v in (200.9, 201.2))
-    assert answer.overlap(one, other, "output_tok_s")
-    assert not answer.overlap(one, {"output_tok_s_min": 201.6, "output_tok_s_max": 203.0}, "output_tok_s")
+    assert ranges.overlap(one, other, "output_tok_s")
+    assert not ranges.overlap(one, {"output_tok_s_min": 201.6, "output_tok_s_max": 203.0}, "output_tok_s")
 
 
 def test_ranges_apart_are_told_in_order() -> None:
@@ -116,7 +118,7 @@ def test_nothing_met_and_nothing_measured() -> None:
     content_of, plan = made(slow)
     empty = {name: table.slice(0, 0) for name, table in content_of.items()}
     assert keys(answer.answer(empty, plan, "main")) == ["nothing"]
-    assert "Nothing is measured yet" in report.page(empty, plan)
+    assert "Nothing is measured yet" in page_.page(empty, plan)
     rows = [row | {"rounds": 0, "failure": "out of memory"} for row in content_of["settings"].to_pylist()]
     none = content_of | {"settings": tables.table("settings", rows)}
     assert [(s.key, s.values) for s in answer.answer(none, plan, "main")] == [("answer.failed", {"failed": 1})]
@@ -132,7 +134,7 @@ def test_a_use_without_a_candidate_says_why() -> None:
     slow = {"setting": "llama-np16", "users": 2, "ttft_p50_s_max": 3.0, "ttft_p95_s_max": 3.2}
     content_of, plan = made(slow, {"setting": "llama-np16", "users": 8} | slow | {"users": 4})
     assert answer.cards(content_of, plan, "main")[1].evidence[0].values["judged"] == 2
-    page = report.page(content_of, plan)
+    page = page_.page(content_of, plan)
     cards = page[page.index('id="h-cards"') : page.index('id="h-line"')]
     assert "No setting met the line in both rounds; combinations judged: 2." in cards
     assert "2 巡とも線を満たした設定はありません（判定した組み合わせ：2 通り）。" in cards
@@ -166,7 +168,7 @@ def test_one_round_tells_nothing_apart() -> None:
     rows = [CELL | {"setting": "llama-np16", "users": 1}, CELL | far]
     plan = synthetic.plan_of(rows)
     first = [record for record in synthetic.records_of(rows, plan) if record.identity["round"] == 1]
-    made_of = tables.make(first, [], plan)
+    made_of = tables.from_records(first, [], plan)
     assert keys(answer.answer(made_of, plan, "main"))[:2] == ["output", "one_round"]
     assert "slots" in asked(made_of, plan)
     assert said(asked(made_of, plan)["slots"]) == ["changed_same"]
@@ -196,8 +198,8 @@ def test_the_page_speaks_of_as_many_rounds_as_there_are(rounds: int, en: str, ja
     records = list(synthetic.records_of(rows, plan))
     third = [dataclasses.replace(r, identity=r.identity | {"round": 3}) for r in records if r.identity["round"] == 1]
     there = [record for record in [*records, *third] if record.identity["round"] <= rounds]
-    content_of = tables.make(there, [], plan)
-    page = report.page(content_of | {"cost": tables.cost(content_of["settings"], 1.0)}, plan)
+    content_of = tables.from_records(there, [], plan)
+    page = page_.page(content_of | {"cost": tables.cost(content_of["settings"], 1.0)}, plan)
     said = re.sub(r"2 巡(?=以上|の測定が必要)|two rounds(?= or more| of each)", "", page)
     assert en in said and ja in said and covered in said
     named = {"one": r"only round|1 巡だけ", "two": r"both rounds|two rounds|2 巡(?!目)", "more": r"3 rounds|3 巡"}
@@ -235,8 +237,8 @@ def test_with_think_time_the_page_says_how_many_people_a_stream_stands_for() -> 
         people = asked(content_of, plan)["people"]
         assert said(people) == ["people", "people_more", *(["pause"] if low else [])]
         if low:  # replies of 3 s and pauses of 27 s: one person keeps a tenth of a stream busy
-            assert "16 users kept 1.60–2.00 requests in flight on average" in report.sentence(people[2])
-            assert "stands for 8.00–10.0 such people" in report.sentence(people[2])
+            assert "16 users kept 1.60–2.00 requests in flight on average" in spoken.sentence(people[2])
+            assert "stands for 8.00–10.0 such people" in spoken.sentence(people[2])
 
 
 def test_what_was_not_measured_is_no_answer() -> None:
@@ -264,17 +266,17 @@ def test_no_difference_found_is_not_called_no_difference() -> None:
     assert none.key == "question.answers_none"
     assert (none.values["low"], none.values["high"], none.values["count"]) == ("-2.5", "+4.0", 1)
     assert list(differ.rows) == list(none.rows) == [("compared-mgsm", "mgsm")]
-    assert "not the same as none" in report.sentence(none)
+    assert "not the same as none" in spoken.sentence(none)
 
 
 def test_every_sentence_has_its_values_and_every_row_link_its_row() -> None:
     cells = synthetic.quickstart_cells()
     plan = synthetic.plan_of(cells, "quickstart")
-    made_of = tables.make(list(synthetic.records_of(cells, plan, 10)), [], plan)
+    made_of = tables.from_records(list(synthetic.records_of(cells, plan, 10)), [], plan)
     found = asked(made_of, plan)
     of_run = ["people", "alone", "slots", "speed", "queue", "slow", "energy"]
     assert list(found) == [*of_run, "answers", "cost", "memory", "sure", "missing"]
-    page = report.page(made_of, plan)
+    page = page_.page(made_of, plan)
     links = re.findall(r'<a class="row" href="#([^"]+)"', page)
     assert len(links) > 8
     assert set(links) <= set(re.findall(r' id="([^"]+)"', page))
@@ -294,9 +296,9 @@ def test_slow_requests_and_prefills_are_told_with_their_counts_or_as_not_known()
     rows = [place | prefill | {"slow": 3, "total": 7}, place | prefill | {"users": 8, "slow": 0, "total": 2}]
     content_of["slow_prefills"] = tables.table("slow_prefills", rows)
     requests, prefills = asked(content_of, plan)["slow"]
-    assert "at most 4 users: 5 of 9 requests of 580–599 prompt tokens" in report.sentence(requests)
-    assert "and 1 of 30 of other lengths" in report.sentence(requests)
-    assert "3 of 9 prompts with 513–530 newly computed tokens" in report.sentence(prefills)
+    assert "at most 4 users: 5 of 9 requests of 580–599 prompt tokens" in spoken.sentence(requests)
+    assert "and 1 of 30 of other lengths" in spoken.sentence(requests)
+    assert "3 of 9 prompts with 513–530 newly computed tokens" in spoken.sentence(prefills)
     assert requests.rows == prefills.rows == [("row-main-llama-np16-4", "llama-np16 · 4")]
     for name in ("slow_by_micro_batch", "slow_prefills"):
         content_of[name] = tables.table(name, [])
@@ -305,7 +307,7 @@ def test_slow_requests_and_prefills_are_told_with_their_counts_or_as_not_known()
     content_of["slow_by_micro_batch"] = tables.table("slow_by_micro_batch", [nothing, nothing | {"micro_batch": 2048}])
     content_of["slow_prefills"] = tables.table("slow_prefills", [place | prefill | {"slow": 0, "total": 0}])
     assert said(asked(content_of, plan)["slow"]) == ["slow_band_empty", "prefills_none"]
-    assert "of other lengths, 0 of 8 took over 1 s" in report.sentence(asked(content_of, plan)["slow"][0])
+    assert "of other lengths, 0 of 8 took over 1 s" in spoken.sentence(asked(content_of, plan)["slow"][0])
 
 
 def test_energy_is_told_from_the_least_to_the_most_or_as_not_known() -> None:
@@ -316,8 +318,8 @@ def test_energy_is_told_from_the_least_to_the_most_or_as_not_known() -> None:
         row |= {"joules_per_token_min": low, "joules_per_token_max": high}
     content_of["settings"] = tables.table("settings", rows)
     (sentence,) = asked(content_of, plan)["energy"]
-    assert "from 1.50 J (llama-np16 · 4) to 5.00 J (llama-np16 · 1) for an output token" in report.sentence(sentence)
-    assert "known for 2 of 3 combinations" in report.sentence(sentence)
+    assert "from 1.50 J (llama-np16 · 4) to 5.00 J (llama-np16 · 1) for an output token" in spoken.sentence(sentence)
+    assert "known for 2 of 3 combinations" in spoken.sentence(sentence)
 
 
 def test_cost_is_told_with_paid_idle_time_or_as_not_known() -> None:
@@ -326,12 +328,12 @@ def test_cost_is_told_with_paid_idle_time_or_as_not_known() -> None:
     priced = msgspec.structs.replace(plan, cost={"price_per_hour": 3.6, "idle_after_min": 10})
     content_of["cost"] = tables.cost(content_of["settings"], 3.6)
     content_of["paid_idle"] = tables.paid_idle(content_of["sessions"], 3.6, 10)
-    cost, start, idle = map(report.sentence, asked(content_of, priced)["cost"])
+    cost, start, idle = map(spoken.sentence, asked(content_of, priced)["cost"])
     assert "a million output tokens cost from 9.62 USD (llama-np16 · 1) to 10.0 USD (llama-np16 · 1)" in cost
     assert "took 4.50 s over 1 setting; it costs 0.0045 USD" in start  # 3.6 USD an hour, 4.5 s
     links = [[id_ for id_, _ in sentence.rows] for sentence in asked(content_of, priced)["cost"][1:]]
     assert links == [["start-main-llama-np16"], ["file-paid_idle.parquet"]]
-    page = report.page(content_of, priced)
+    page = page_.page(content_of, priced)
     assert all(f' id="{id_}"' in page for ids in links for id_ in ids)
     assert "given back after 10 minutes without a request, as configured, which costs 0.60 USD each time" in idle
     content_of["paid_idle"] = tables.paid_idle(content_of["sessions"], 3.6, None)
@@ -345,9 +347,9 @@ def test_cost_is_told_with_paid_idle_time_or_as_not_known() -> None:
 def test_the_machine_stands_with_its_cores_and_memory_where_they_are_known() -> None:
     content_of, plan = made({"setting": "llama-np16", "users": 4})
     assert content.machines(content_of) == [("NVIDIA H200", 96, None)]
-    assert "<dd>NVIDIA H200</dd>" in report.page(content_of, plan)
+    assert "<dd>NVIDIA H200</dd>" in page_.page(content_of, plan)
     rows = [row | {"machine_memory_gib": 503.4} for row in content_of["sessions"].to_pylist()]
-    page = report.page(content_of | {"sessions": tables.table("sessions", rows)}, plan)
+    page = page_.page(content_of | {"sessions": tables.table("sessions", rows)}, plan)
     assert "NVIDIA H200, in a machine with 96 cores and 503 GiB of memory" in page
 
 
@@ -362,19 +364,19 @@ def test_the_download_of_a_model_stands_beside_the_start_or_as_not_known() -> No
     for record in records:
         if record.identity["setting"] == "vllm-bf16":
             record.provenance["model"]["fetch_s"] = 271.5
-    starts = content.cold_starts(tables.make(records, [], plan))
+    starts = content.cold_starts(tables.from_records(records, [], plan))
     assert {row["setting"]: row["model_fetch_s"] for row in starts} == {"llama-np4": "–", "vllm-bf16": "272"}
 
 
 def test_deviations_and_what_is_not_verified_stand_under_conditions() -> None:
     plan = synthetic.plan_of([CELL | {"setting": name, "users": 4} for name in ("llama-np16", "vllm-bf16")])
-    assert "Not verified" not in conditions(report.page({}, plan))
+    assert "Not verified" not in conditions(page_.page({}, plan))
     why = {"en": "No <revision> is published.", "ja": "リビジョンは未公開。"}
     models = {key: msgspec.structs.replace(model, sha256=None, unverified=why) for key, model in plan.models.items()}
     changed = msgspec.structs.replace(
         plan, models=models, deviations=("Prompts are ours.",), unverified=({"en": "Never run.", "ja": "未実行。"},)
     )
-    text = conditions(report.page({}, changed))
+    text = conditions(page_.page({}, changed))
     assert "<p>Prompts are ours.</p>" in text
     named = "<code>models.qwen3-14b-q4_k_m, models.qwen3-14b-bf16</code>"
     assert f'{named}: <span lang="en">No &lt;revision&gt; is published.</span>' in text
@@ -384,20 +386,20 @@ def test_deviations_and_what_is_not_verified_stand_under_conditions() -> None:
 def test_the_way_to_a_server_at_a_url_stands_under_conditions() -> None:
     content_of, plan = made({"setting": "llama-np16", "users": 4}, {"setting": "vllm-bf16", "users": 4})
     launches = {"sessions": content_of["sessions"]}
-    assert "No network is between" in conditions(report.page(launches, plan))
+    assert "No network is between" in conditions(page_.page(launches, plan))
     far = msgspec.structs.replace(plan.settings["vllm-bf16"].engine, kind="url", url="https://far.invalid")
     settings = {
         name: msgspec.structs.replace(setting, engine=far) if name == "vllm-bf16" else setting
         for name, setting in plan.settings.items()
     }
     plan = msgspec.structs.replace(plan, settings=settings)
-    assert "vllm-bf16: not measured." in conditions(report.page(launches, plan))
+    assert "vllm-bf16: not measured." in conditions(page_.page(launches, plan))
     rows = content_of["sessions"].to_pylist()
     for row in rows:
         if row["setting"] == "vllm-bf16":
             row |= {"round_trip_p50_s": 0.02 * row["round"], "round_trip_min_s": 0.019, "round_trip_max_s": 0.3}
     launches["sessions"] = tables.table("sessions", rows)
-    text = conditions(report.page(launches, plan))
+    text = conditions(page_.page(launches, plan))
     assert "vllm-bf16: 20.0–40.0 ms (median at each launch), single ones 19.0–300 ms." in text
     assert "No network" not in text and "llama-np16: not measured" not in text
 
@@ -420,11 +422,11 @@ def target(name: str, **changes: Any) -> dict[str, Any]:
 
 def test_targets_stand_with_file_engine_and_what_to_know_of_them() -> None:
     plan = plan_evaluated(under_load=False)
-    assert "Nothing is asked yet." in report.page({}, plan)
+    assert "Nothing is asked yet." in page_.page({}, plan)
     q4_0 = target("Q4_0", same_prompts=False, answered=50, marks=["unanswered: 6 of 56", "other_prompts"])
     failed = target("Q4_1", reason="out of <memory>", answered=0, model_sha256=None)
     rows = [q4_0, failed, target("Q8_0", baseline=True)]
-    page = report.page({"targets": tables.table("targets", rows)}, plan)
+    page = page_.page({"targets": tables.table("targets", rows)}, plan)
     text = page[page.index('id="h-evaluated"') : page.index('id="h-questions">')]
     assert "Each of 3 targets was asked 28 questions, 2 times; Q8_0 is the baseline." in text
     assert "50 of 56" in text and "sha256:abababababab…" in text
@@ -441,7 +443,7 @@ def test_targets_stand_with_file_engine_and_what_to_know_of_them() -> None:
     plain = msgspec.structs.replace(
         plan, models=bare, evaluations=msgspec.structs.replace(plan.evaluations, targets=targets)
     )
-    page = report.page({"targets": tables.table("targets", rows)}, plain)
+    page = page_.page({"targets": tables.table("targets", rows)}, plain)
     assert page.count("Made from SmolLM2-135M-Instruct Q4_1, so it can be no better than it.") == 2
 
 
@@ -484,7 +486,7 @@ def test_each_comparison_with_the_baseline_stands_as_a_sentence_with_its_flips()
         and "1 回目だけ 3 問、2 回目だけ 4 問" in said["Q4_1"]["ja"]
     )
     assert "有意になり得ない（不一致 1 問）" in said["Q5_0"]["ja"]
-    page = report.page({"comparisons": tables.table("comparisons", rows)}, plan_evaluated(under_load=False))
+    page = page_.page({"comparisons": tables.table("comparisons", rows)}, plan_evaluated(under_load=False))
     text = html.unescape(page[page.index('id="h-evaluated"') : page.index('id="h-questions">')])
     for fold in found:
         for row in fold.rows:
@@ -527,7 +529,7 @@ def test_what_lies_behind_the_scores_stands_on_the_page() -> None:
     (replied,) = evaluated.replies(made_of)
     assert list(replied.rows) == [("Q4_1", "250", "181", "97.0", "3 · 4", "0", "0", "0", "0", "0", "7", "0")]
     assert [head["en"] for head in replied.heads[4:6]] == ["Cut off", "Empty"]
-    page = report.page(made_of, plan_evaluated(under_load=False))
+    page = page_.page(made_of, plan_evaluated(under_load=False))
     for name in made_of:
         assert page.count(f'href="../tables/{name}.parquet"') >= 2
     for said in ("Wrong particle", "助詞の誤り", "118 · 120", "4/10 (8)", "3 · 4"):
@@ -537,14 +539,14 @@ def test_what_lies_behind_the_scores_stands_on_the_page() -> None:
 def test_answers_under_load_stand_with_what_they_say() -> None:
     plan = plan_evaluated(under_load=True)
     content_of = {"targets": tables.table("targets", [target("Q8_0", baseline=True)])}
-    page = report.page(content_of, plan)
+    page = page_.page(content_of, plan)
     assert "The first 5 questions of mgsm" in page and "Not measured." in page
     row: dict[str, Any] = dict.fromkeys(tables.SCHEMAS["under_load"].names, 0)
     row |= {"measure": "mgsm", "target": "Q8_0 (8 users)", "baseline": "Q8_0 (idle)", "verdict": "none_detected"}
     row |= {"n": 5, "questions": 5, "base_only": 1, "other_only": 0, "difference": -20.0, "low": -62.4, "high": 33.4}
     row |= {"detectable": None, "equivalent": None}
     content_of["under_load"] = tables.table("under_load", [row])
-    page = report.page(content_of, plan)
+    page = page_.page(content_of, plan)
     assert "-20.0 (-62.4 – +33.4)" in page
     assert "no difference detected (n discordant 1;" in page and "差は検出されなかった（不一致 1 問" in page
 
@@ -552,7 +554,7 @@ def test_answers_under_load_stand_with_what_they_say() -> None:
 def test_every_table_on_the_page_can_be_fetched() -> None:
     content_of, plan = made({"setting": "llama-np16", "users": 4})
     some = {name: content_of[name] for name in ("sessions", "slow_prefills")}
-    page = report.page(some | {"paid_idle": tables.paid_idle(content_of["sessions"], 3.6, 10)}, plan)
+    page = page_.page(some | {"paid_idle": tables.paid_idle(content_of["sessions"], 3.6, 10)}, plan)
     for name in ("sessions.parquet", "slow_prefills.parquet", "paid_idle.parquet", "concurrency.json"):
         assert f'href="../tables/{name}"' in page
     assert "quantization.json" not in page and "cost.parquet" not in page
@@ -560,7 +562,7 @@ def test_every_table_on_the_page_can_be_fetched() -> None:
 
 def test_a_chart_links_to_its_values_on_the_page_or_to_their_file() -> None:
     content_of, plan = made(*({"setting": f"llama-np{slots}", "users": 4} for slots in (4, 8)))
-    page = report.page(content_of, plan)
+    page = page_.page(content_of, plan)
     links = dict(re.findall(r'<figure id="chart-(\w+)-main">.*?<p class="rows"><a href="([^"]+)"', page, re.S))
     assert links["output_bars"] == links["slots"] == "#values-main"
     assert links["timeline"] == "../tables/timeline.parquet" and links["ttft_ecdf"] == "../tables/ttft.parquet"
@@ -588,13 +590,13 @@ def test_what_failed_and_what_is_missing_is_listed_with_its_reason() -> None:
     plan = synthetic.plan_of(cells)
     records = list(synthetic.records_of(cells, plan))
     records = [records[0], synthetic.failed(records[1], "CUDA <out of memory>"), records[2]]
-    made_of = tables.make(records, [], plan)
+    made_of = tables.from_records(records, [], plan)
     gaps = content.missing(made_of, plan)
     assert [(g["users"], g["round"], g["reason"]) for g in gaps] == [(4, 2, "CUDA <out of memory>"), (8, 2, None)]
     missing = asked(made_of, plan)["missing"]
     assert said(missing) == ["missing", "missing_failed", "missing_absent"]
     assert [sentence.values.get("count") for sentence in missing] == [None, 1, 1]
-    page = report.page(made_of, plan)
+    page = page_.page(made_of, plan)
     assert "CUDA &lt;out of memory&gt;" in page
     assert "CUDA <out of memory>" not in page
 
@@ -612,11 +614,11 @@ def test_facts_that_are_not_as_published_stand_beside_the_published() -> None:
         ("threads", "96", "8"),
         ("build", "3b4d6ab3f", None),
     ]
-    page = report.page(content_of, plan)
+    page = page_.page(content_of, plan)
     assert "As published: 2 of 6 facts" in page
     assert page.count("the server does not tell") == 1
     content_of["expected"] = tables.table("expected", [])
-    assert "As published: " not in report.page(content_of, plan)
+    assert "As published: " not in page_.page(content_of, plan)
 
 
 def test_every_published_cell_stands_beside_what_was_found_here() -> None:
@@ -631,13 +633,13 @@ def test_every_published_cell_stands_beside_what_was_found_here() -> None:
     column = [head["en"] for head in fold.heads].index("Output tok/s")
     assert fold.rows[0][column] == f"{told} ({digits(row['ratio'])} ×) ≈" and row["overlap"]
     assert fold.rows[1][column].endswith(" → –")
-    page = report.page(content_of, plan)
+    page = page_.page(content_of, plan)
     assert fold.rows[0][column] in page and '<a href="../tables/reproduction.parquet">' in page
 
 
 def test_all_values_can_be_filtered_by_engine_quantization_and_slots() -> None:
     content_of, plan = made({"setting": "llama-np4", "users": 4}, {"setting": "vllm-bf16", "users": 4})
-    page = report.page(content_of, plan)
+    page = page_.page(content_of, plan)
     table = page[page.index('<table class="values">') :]
     cells = {
         re.findall(r"</?span[^>]*>([^<]+)</span></th>", row)[0]: re.findall(r"<td[^>]*>([^<]*)</td>", row)[:4]
@@ -654,7 +656,7 @@ def test_the_table_of_the_line_tells_four_states_apart() -> None:
     plan = synthetic.plan_of([*cells, CELL | {"setting": "llama-np4", "users": 2}])
     records = list(synthetic.records_of(cells[:2], plan))
     records[2:] = [synthetic.failed(record, "no") for record in records[2:]]
-    matrix = content.matrix(tables.make(records, [], plan), plan, "main")
+    matrix = content.matrix(tables.from_records(records, [], plan), plan, "main")
     assert matrix["users"] == [2, 4, 8, 16]
     states = [cell and cell["state"] for cell in matrix["rows"][0]["cells"]]
     assert states == [None, "measured", "failed", "missing"]
@@ -665,14 +667,14 @@ def test_marks_are_told_in_both_languages_where_they_are_shown_and_where_they_ar
     rows = content_of["settings"].to_pylist()
     rows[0]["marks"] = ["unstable pair: user_tok_s 2 → 3", "missing round: 1 of 2 measured"]
     rows[1] |= {"rounds": 0, "failure": "no reply: all 7 target requests failed (timeout 7); CUDA <7>"}
-    page = report.page(content_of | {"settings": tables.table("settings", rows)}, plan)
+    page = page_.page(content_of | {"settings": tables.table("settings", rows)}, plan)
     first = "巡によって 2 割以上違う: 1 人あたりの速さ（トークン/秒） 2 → 3"
     for shown in (first, "測定済みは 2 巡のうち 1 巡", "返事なし: 対象の依頼 7 件がすべて失敗（timeout 7）"):
         assert f"{shown}</span>" in page
     assert f'data-title-ja="{first}; 巡の不足: 測定済みは 2 巡のうち 1 巡"' in page
     assert 'title="unstable pair: Per user, tok/s 2 → 3; missing round: 1 of 2 measured" data-title-en' in page
     assert 'data-title-ja="返事なし: 対象の依頼 7 件がすべて失敗（timeout 7）; CUDA &lt;7&gt;"' in page
-    assert report.mark("never heard of: <x>") == "never heard of: &lt;x&gt;"
+    assert spoken.mark("never heard of: <x>") == "never heard of: &lt;x&gt;"
 
 
 CHANGED = " --config rounds=3 'title=a b'"
@@ -691,7 +693,7 @@ def test_the_commands_name_the_files_the_plan_was_read_from_and_what_was_changed
     files: tuple[str, ...], overrides: tuple[str, ...], named: str, changed: str
 ) -> None:
     content_of, plan = made({"setting": "llama-np16", "users": 4})
-    page = report.page(content_of, msgspec.structs.replace(plan, files=files, overrides=overrides))
+    page = page_.page(content_of, msgspec.structs.replace(plan, files=files, overrides=overrides))
     commands = re.findall(r"^ *(?:<pre.*<code>)?((?:snakemake|servebench) .*?)(?:</code></pre>)?$", page, re.M)
     assert [html.unescape(command) for command in commands] == [
         f"snakemake --cores 1 all{named}{changed}",

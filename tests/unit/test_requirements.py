@@ -14,13 +14,17 @@ import yaml
 from rich.console import Console
 from typer.testing import CliRunner
 
-from servebench import cli, configuration, estimate, plan_command, requirements
+import servebench
+from servebench import configuration
+from servebench.cli import app as cli
+from servebench.cli import plan as plan_command
 from servebench.engines import environment
 from servebench.faults import Fault
 from servebench.models import ollama
 from servebench.models.checking import Wanted, accept
+from servebench.outlook import duration, requirements
 
-CONFIG = configuration.ROOT / "config"
+CONFIG = servebench.ROOT / "config"
 
 
 @pytest.fixture(scope="module")
@@ -232,7 +236,7 @@ def test_an_environment_that_is_in_the_cache_is_not_to_be_made(tmp_path, monkeyp
     monkeypatch.setattr(environment, "_run", lambda command, name: "[]")
     (line,) = plan_command.engines(plan, tmp_path)
     assert line.endswith(": environment llama-cpp, to be made")
-    lock = configuration.ROOT / "envs" / "llama-cpp.lock"
+    lock = servebench.ROOT / "envs" / "llama-cpp.lock"
     place = environment._place("llama-cpp", lock, tmp_path)
     (place / "bin").mkdir(parents=True)
     monkeypatch.setattr(environment.shutil, "rmtree", lambda *_, **__: None)
@@ -275,28 +279,28 @@ def test_what_is_not_verified_is_listed(h200):
 
 
 def test_a_measurement_takes_its_warm_up_its_window_and_the_queue(h200):
-    one_user = estimate.measurement_s(h200.settings["ollama-p1"], 1)
-    assert one_user == pytest.approx(estimate.OVERHEAD_S + 15 + 60 + 256 / estimate.USER_TOK_S)
-    eight = estimate.measurement_s(h200.settings["ollama-p1"], 8)
-    assert eight == pytest.approx(estimate.OVERHEAD_S + 60 + 2 * 8 * 256 / estimate.USER_TOK_S)
+    one_user = duration.measurement_s(h200.settings["ollama-p1"], 1)
+    assert one_user == pytest.approx(duration.OVERHEAD_S + 15 + 60 + 256 / duration.USER_TOK_S)
+    eight = duration.measurement_s(h200.settings["ollama-p1"], 8)
+    assert eight == pytest.approx(duration.OVERHEAD_S + 60 + 2 * 8 * 256 / duration.USER_TOK_S)
 
 
 def test_completions_take_turns_in_slots():
     counted = configuration.read([CONFIG / "rtx4090.yaml"]).settings["ollama-p4"]
-    reply_s = 256 / estimate.USER_TOK_S
-    assert estimate.measurement_s(counted, 1) == pytest.approx(estimate.OVERHEAD_S + 500 * reply_s)
-    assert estimate.measurement_s(counted, 50) == pytest.approx(estimate.OVERHEAD_S + 125 * reply_s)
+    reply_s = 256 / duration.USER_TOK_S
+    assert duration.measurement_s(counted, 1) == pytest.approx(duration.OVERHEAD_S + 500 * reply_s)
+    assert duration.measurement_s(counted, 50) == pytest.approx(duration.OVERHEAD_S + 125 * reply_s)
 
 
 def test_an_evaluation_takes_its_replies_over_those_at_once(h200):
     asked = h200.evaluations
     tokens = 2 * (1119 * 8 + 250 * 350 + 300 * 50)
     q6 = asked.targets["Q6_K"]
-    assert estimate.evaluation_s(asked, q6) == pytest.approx(estimate.start_s(q6) + tokens / 8 / estimate.USER_TOK_S)
+    assert duration.evaluation_s(asked, q6) == pytest.approx(duration.start_s(q6) + tokens / 8 / duration.USER_TOK_S)
     q8 = asked.targets["Q8_0"]  # 100 questions more of an idle server, and in a queue of 16 users for 8 slots
     more = 100 * 350 * (1 + 2)
-    assert estimate.evaluation_s(asked, q8) - estimate.start_s(q8) == pytest.approx(
-        (tokens / 8 + more) / estimate.USER_TOK_S
+    assert duration.evaluation_s(asked, q8) - duration.start_s(q8) == pytest.approx(
+        (tokens / 8 + more) / duration.USER_TOK_S
     )
 
 
@@ -324,7 +328,7 @@ def test_the_command_says_it_all(tmp_path, monkeypatch):
 def test_how_long_a_setting_takes_is_not_cut_where_the_console_is_narrow(h200):
     console = Console(width=60, file=io.StringIO())
     console.print(plan_command.settings_table(h200, "main"))
-    takes = [estimate.minutes(estimate.session_s(s)) for s in h200.settings.values() if s.run == "main"]
+    takes = [duration.minutes(duration.session_s(s)) for s in h200.settings.values() if s.run == "main"]
     said = console.file.getvalue()
     assert all(one in said for one in takes) and "…" not in said
 

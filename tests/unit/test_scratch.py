@@ -5,10 +5,14 @@ import json
 
 import pytest
 
-from servebench import configuration, engines, estimate, evaluate, job, plan
-from servebench.infrastructure import InfrastructureError
+from servebench import configuration, engines, plan
+from servebench.machine.infrastructure import InfrastructureError
 from servebench.models import checking, scratch
-from servebench.tasks import TASKS, answers, data
+from servebench.outlook import questions
+from servebench.plan import layout
+from servebench.sessions import asking, job
+from servebench.store import replies
+from servebench.tasks import TASKS
 
 
 @pytest.fixture
@@ -96,7 +100,9 @@ def test_an_evaluation_loads_the_copy(model, tmp_path, monkeypatch):
     }
     loaded = configuration.load(config, ["config.yaml"])
     (asked,) = loaded.evaluations.tasks.values()
-    data.copy(TASKS["mgsm"], asked.set, asked.sha256, data.questions_path(results, "mgsm"), cache_root=tmp_path)
+    questions.copy(
+        TASKS["mgsm"], asked.set, asked.sha256, questions.questions_path(results, "mgsm"), cache_root=tmp_path
+    )
     (results / "models").mkdir()
     (results / "models" / "small.json").write_text(json.dumps({"key": "small", "sha256": sha256, "size_bytes": 7000}))
     launched = []
@@ -107,7 +113,7 @@ def test_an_evaluation_loads_the_copy(model, tmp_path, monkeypatch):
 
     monkeypatch.setattr(engines, "launched", refuse)
     runtime = plan.Runtime(cache=str(tmp_path / "cache"), scratch=str(tmp_path / "disk"))
-    evaluate.run(
+    asking.run(
         job.Context(
             slice=plan.target_slice(loaded, "A"),
             models=loaded.models,
@@ -119,4 +125,4 @@ def test_an_evaluation_loads_the_copy(model, tmp_path, monkeypatch):
     )
     assert launched == [tmp_path / "disk" / "servebench-models" / sha256 / "small.gguf"]
     assert launched[0].read_bytes() == path.read_bytes()
-    assert answers.read(estimate.target_path(results, "A")).facts["reason"] == "only its model file is looked at"
+    assert replies.read(layout.target_path(results, "A")).facts["reason"] == "only its model file is looked at"

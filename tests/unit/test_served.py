@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 import synthetic
-from servebench import engines, session, store, tables
+from servebench import engines, tables
+from servebench.sessions import measuring
+from servebench.store import measurements
+from servebench.tables import served
 
 CELLS = synthetic.h200_cells()
 PUBLISHED = tables.read_reference(synthetic.REFERENCES / "h200-slow-prefills.csv")
@@ -35,19 +38,19 @@ def log_of(requests: list[tuple[int, float | None, int]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def record_with(setting: str, log: str) -> store.Record:
+def record_with(setting: str, log: str) -> measurements.Record:
     """The first measurement of the setting, with what the session would keep of this log."""
     cell = next(c for c in CELLS if c["setting"] == setting)
     first = next(iter(synthetic.records_of([cell], synthetic.plan_of(CELLS))))
-    return replace(first, served=session._served(log, ""))
+    return replace(first, served=measuring._served(log, ""))
 
 
-def counted(*records: store.Record) -> dict[str, tuple[int, int]]:
+def counted(*records: measurements.Record) -> dict[str, tuple[int, int]]:
     """(slow, total) by setting, as `slow_prefills` gives them with the control as the reference."""
     reference = record_with(CONTROL, "")
     bands = tables.prefill_bands([reference, *records], {"extra": CONTROL})
     assert bands["extra"] == (513, 530)
-    rows = tables.slow_prefills(tables.served(records), bands).to_pylist()
+    rows = tables.slow_prefills(served(records), bands).to_pylist()
     return {row["setting"]: (row["slow"], row["total"]) for row in rows}
 
 
@@ -71,7 +74,7 @@ def test_where_the_log_says_nothing_there_is_no_count() -> None:
     assert silent.served == {}
     assert counted(silent) == {}
     assert counted(record_with(CONTROL, log_of([(520, None, 0)]))) == {}
-    assert tables.slow_prefills(tables.served([record_with(CONTROL, log_of([(520, 1.0, 0)]))]), {}).num_rows == 0
+    assert tables.slow_prefills(served([record_with(CONTROL, log_of([(520, 1.0, 0)]))]), {}).num_rows == 0
 
 
 def test_the_band_is_the_references_for_all_settings_of_its_run() -> None:
@@ -82,8 +85,8 @@ def test_the_band_is_the_references_for_all_settings_of_its_run() -> None:
 
 def test_what_a_server_says_is_kept_with_its_measurement(tmp_path: Path) -> None:
     written = record_with(CONTROL, log_of([(520, 1200.5, 1), (40, None, 0)]))
-    store.write(written, tmp_path / "a.parquet")
-    rows = tables.served([store.read(tmp_path / "a.parquet")]).to_pylist()
+    measurements.write(written, tmp_path / "a.parquet")
+    rows = served([measurements.read(tmp_path / "a.parquet")]).to_pylist()
     own = next(row for row in rows if row["prompt_ms"] is not None)
     assert (own["prompt_ms"], own["prompt_tokens"], own["busy_slots"], own["total_tokens"]) == (1200.5, 520, 2, 700)
     assert len(rows) == 3
@@ -91,9 +94,9 @@ def test_what_a_server_says_is_kept_with_its_measurement(tmp_path: Path) -> None
 
 def test_the_load_generators_own_request_before_the_load_is_left_out() -> None:
     log, probe = log_of([(520, 2000.0, 0), (521, 3.0, 0)]), log_of([(520, 2000.0, 0)])
-    assert session._served(log, probe)["prompt_tokens"] == [521]
-    assert session._served(log, "")["prompt_tokens"] == [520, 521], "none was asked for, or it never got there"
-    assert session._served(probe, probe) == {}
+    assert measuring._served(log, probe)["prompt_tokens"] == [521]
+    assert measuring._served(log, "")["prompt_tokens"] == [520, 521], "none was asked for, or it never got there"
+    assert measuring._served(probe, probe) == {}
 
 
 def test_a_request_before_the_load_that_was_given_up_is_left_out_and_busy_until_it_ends() -> None:
@@ -104,7 +107,7 @@ def test_a_request_before_the_load_that_was_given_up_is_left_out_and_busy_until_
 0.01.000.100 I slot      release: id  0 | task 0 | stop processing: n_tokens = 700, truncated = 0
 0.01.100.000 I slot launch_slot_: id  0 | task 9 | processing task, is_child = 0
 """
-    found = session._served(probe + load, probe)
+    found = measuring._served(probe + load, probe)
     assert (found["task"], found["busy_slots"], found["cancelled"]) == ([7, 9], [2, 2], [False, False])
 
 

@@ -13,9 +13,14 @@ import pytest
 
 import synthetic
 from chat_double import ChatDouble, serving
-from servebench import configuration, engines, estimate, job, plan, session, store, tables, watch
-from servebench.figures import Line
+from servebench import configuration, engines, plan, tables
+from servebench.load.line import Line
 from servebench.load.measurement import Measurement
+from servebench.machine import watcher
+from servebench.outlook import inventory
+from servebench.plan import layout
+from servebench.sessions import job, measuring
+from servebench.store import measurements
 
 FIGURES = synthetic.UNPUBLISHED
 CHANGED = "after the measurement: model: asked m, got other"
@@ -35,34 +40,34 @@ class Measured:
         }
         self.plan = configuration.load(config, ["config.yaml"])
         (self.session,) = self.plan.sessions()
-        self.kept = store.Store(results)
+        self.kept = measurements.Store(results)
         self.results = results
         self.measured: list[int] = []
         self.seeds: list[int] = []
         self.during: Callable[[int], None] = lambda users: None
 
     def digest(self, users: int) -> str:
-        return estimate.stored_path(self.plan, self.results, self.session, users).stem
+        return inventory.stored_path(self.plan, self.results, self.session, users).stem
 
     def statuses(self) -> list[str | None]:
         return [self.kept.status(self.digest(users)) for users in (1, 2)]
 
     def links(self) -> list[bool]:
-        return [estimate.users_path(self.results, self.session.setting, 1, users).exists() for users in (1, 2)]
+        return [layout.users_path(self.results, self.session.setting, 1, users).exists() for users in (1, 2)]
 
     def reasons(self) -> list[str]:
         return [thrown.why for thrown in self.kept.discarded()]
 
     def row(self, users: int) -> dict[str, Any]:
         """Of the table `measurements`."""
-        record = store.read(estimate.users_path(self.results, self.session.setting, 1, users))
+        record = measurements.read(layout.users_path(self.results, self.session.setting, 1, users))
         (row,) = tables.measurements([record], Line()).to_pylist()
         return row  # type: ignore[no-any-return]
 
     def put(self, users: int) -> None:
         """As another session does, from another folder that leads to these results."""
         record = synthetic.record(synthetic.setting_of("llama-np4", "main", (1, 2)), 0, users, 1, FIGURES)
-        store.write(record, self.kept.path(self.digest(users)))
+        measurements.write(record, self.kept.path(self.digest(users)))
 
     def measure(self, target: Any, workload: Any, users: int, **options: Any) -> Measurement:
         self.measured.append(users)
@@ -85,7 +90,7 @@ class Measured:
             engine_log=self.results / "engine.log",
             retry_failed=False,
         )
-        session.run(self.session, context)
+        measuring.run(self.session, context)
 
 
 @pytest.fixture
@@ -97,8 +102,8 @@ def double() -> Iterator[ChatDouble]:
 @pytest.fixture
 def made(tmp_path: Path, double: ChatDouble, monkeypatch: pytest.MonkeyPatch) -> Measured:
     measured = Measured(tmp_path, double)
-    monkeypatch.setattr(session, "measure", measured.measure)
-    monkeypatch.setattr(session._Measuring, "_calibrated", lambda self, users: {"max_users": users})
+    monkeypatch.setattr(measuring, "measure", measured.measure)
+    monkeypatch.setattr(measuring._Measuring, "_calibrated", lambda self, users: {"max_users": users})
     return measured
 
 
@@ -111,24 +116,24 @@ def others_use(monkeypatch: pytest.MonkeyPatch, *shares: list[float | None]) -> 
     """In one measurement after the other, what each sample tells of the use by others; afterwards none of it."""
     found = iter(shares)
 
-    def table(self: watch.Watcher, start_ns: int, end_ns: int) -> pa.Table:
+    def table(self: watcher.Watcher, start_ns: int, end_ns: int) -> pa.Table:
         values = next(found, [0.0] * 4)
         rows = [{"time_ns": start_ns + n, "foreign_utilisation": value} for n, value in enumerate(values)]
-        return pa.Table.from_pylist(rows, schema=watch.TELEMETRY_SCHEMA)
+        return pa.Table.from_pylist(rows, schema=watcher.TELEMETRY_SCHEMA)
 
-    monkeypatch.setattr(watch.Watcher, "table", table)
+    monkeypatch.setattr(watcher.Watcher, "table", table)
 
 
 def full_disk(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """No file can be made in folders of that name."""
-    made = store.tempfile.mkstemp
+    made = measurements.tempfile.mkstemp
 
     def mkstemp(prefix: str, dir: Path) -> tuple[int, str]:
         if dir.name == name:
             raise OSError(errno.ENOSPC, "No space left on device")
         return made(prefix=prefix, dir=dir)
 
-    monkeypatch.setattr(store.tempfile, "mkstemp", mkstemp)
+    monkeypatch.setattr(measurements.tempfile, "mkstemp", mkstemp)
 
 
 def test_what_was_measured_of_a_server_that_has_changed_is_on_record_and_no_result(
@@ -140,8 +145,8 @@ def test_what_was_measured_of_a_server_that_has_changed_is_on_record_and_no_resu
     assert made.statuses() == ["failed", "failed"]
     assert made.reasons() == [CHANGED]
     (thrown,) = made.kept.discarded()
-    assert len(store.read(thrown.file).requests) > 0
-    assert store.read(made.kept.path(made.digest(1))).reason == CHANGED
+    assert len(measurements.read(thrown.file).requests) > 0
+    assert measurements.read(made.kept.path(made.digest(1))).reason == CHANGED
 
 
 def test_what_others_have_disturbed_is_on_record_and_measured_again(
@@ -241,7 +246,7 @@ def test_served_are_the_requests_of_the_load_and_not_what_came_before(
     monkeypatch.setattr(engines.Server, "log_since", lambda server, start: next(said))
     made.run()
     paths = [made.kept.path(made.digest(users)) for users in (1, 2)]
-    assert [store.read(path).served["task"] for path in paths] == [[7], [7]]
+    assert [measurements.read(path).served["task"] for path in paths] == [[7], [7]]
 
 
 def test_what_another_session_has_measured_while_the_device_was_waited_for_is_not_measured_again(

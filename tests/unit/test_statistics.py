@@ -10,7 +10,7 @@ from scipy.stats import norm, permutation_test
 from statsmodels.stats.contingency_tables import mcnemar
 from statsmodels.stats.weightstats import ttost_paired
 
-from servebench import statistics
+from servebench.tables.evaluated import statistics
 from servebench.tables.files import read_reference
 
 REFERENCES = Path(__file__).parents[2] / "config" / "references"

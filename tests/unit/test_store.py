@@ -6,8 +6,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from servebench import store
 from servebench.load.records import CHUNKS_SCHEMA, REQUESTS_SCHEMA
+from servebench.store import measurements
 
 
 def requests_table(counts):
@@ -39,7 +39,7 @@ def record(counts, status="ok", users=4):
         for number, count in reversed(counts.items())
         for k in range(count)
     ]
-    return store.Record(
+    return measurements.Record(
         identity={"run": "main", "setting": "np4", "round": 1, "users": users},
         status=status,
         reason=None,
@@ -55,24 +55,24 @@ def record(counts, status="ok", users=4):
 @pytest.mark.parametrize("counts", [{}, {7: 0}, {3: 2, 1: 0, 2: 3}])
 def test_what_is_written_is_read(tmp_path, counts):
     written = record(counts)
-    store.write(written, tmp_path / "a.parquet")
-    read = store.read(tmp_path / "a.parquet")
+    measurements.write(written, tmp_path / "a.parquet")
+    read = measurements.read(tmp_path / "a.parquet")
     assert read.requests.equals(written.requests)
     assert sorted(read.chunks.to_pylist(), key=str) == sorted(written.chunks.to_pylist(), key=str)
     assert (read.identity, read.meta, read.telemetry) == (written.identity, written.meta, written.telemetry)
 
 
 def test_nothing_is_overwritten(tmp_path):
-    store.write(record({1: 2}), tmp_path / "a.parquet")
-    with pytest.raises(store.StoreError, match="discard it first"):
-        store.write(record({1: 3}), tmp_path / "a.parquet")
-    assert len(store.read(tmp_path / "a.parquet").chunks) == 2
+    measurements.write(record({1: 2}), tmp_path / "a.parquet")
+    with pytest.raises(measurements.StoreError, match="discard it first"):
+        measurements.write(record({1: 3}), tmp_path / "a.parquet")
+    assert len(measurements.read(tmp_path / "a.parquet").chunks) == 2
     assert [p.name for p in tmp_path.iterdir()] == ["a.parquet"]
 
 
 def test_a_measurement_outlives_its_link_and_a_discard_is_on_record(tmp_path):
-    kept = store.Store(tmp_path)
-    store.write(record({1: 2}), kept.path("d1"))
+    kept = measurements.Store(tmp_path)
+    measurements.write(record({1: 2}), kept.path("d1"))
     output = tmp_path / "measurements/main/np4/round1/users004.parquet"
     kept.link("d1", output)
     output.unlink()  # what Snakemake does to the outputs of a failed job
@@ -85,16 +85,16 @@ def test_a_measurement_outlives_its_link_and_a_discard_is_on_record(tmp_path):
     (thrown,) = kept.discarded()
     assert thrown.why == "somebody else used the machine"
     assert thrown.place == {"run": "main", "setting": "np4", "round": 1, "users": 4}
-    assert len(store.read(thrown.file).chunks) == 2
+    assert len(measurements.read(thrown.file).chunks) == 2
 
-    store.write(record({1: 5}), kept.path("d1"))
+    measurements.write(record({1: 5}), kept.path("d1"))
     kept.discard("d1", "again")
     assert [d.why for d in kept.discarded()] == ["somebody else used the machine", "again"]
 
 
 def test_a_discard_that_was_killed_half_way_has_not_happened(tmp_path, monkeypatch):
-    kept = store.Store(tmp_path)
-    store.write(record({1: 2}), kept.path("d1"))
+    kept = measurements.Store(tmp_path)
+    measurements.write(record({1: 2}), kept.path("d1"))
     output = tmp_path / "measurements/main/np4/round1/users004.parquet"
     kept.link("d1", output)
     rename = Path.rename
@@ -116,8 +116,8 @@ def test_a_discard_that_was_killed_half_way_has_not_happened(tmp_path, monkeypat
 
 
 def test_a_discard_leaves_no_link_behind_wherever_it_is_killed(tmp_path, monkeypatch):
-    kept = store.Store(tmp_path)
-    store.write(record({1: 2}), kept.path("d1"))
+    kept = measurements.Store(tmp_path)
+    measurements.write(record({1: 2}), kept.path("d1"))
     output = tmp_path / "measurements/main/np4/round1/users004.parquet"
     kept.link("d1", output)
     rename, linked = Path.rename, []
@@ -127,7 +127,7 @@ def test_a_discard_leaves_no_link_behind_wherever_it_is_killed(tmp_path, monkeyp
 
 
 def test_a_discarded_file_is_told_of_even_when_damaged(tmp_path):
-    kept = store.Store(tmp_path)
+    kept = measurements.Store(tmp_path)
     place = {"run": "main", "setting": "np4", "round": 1, "users": 4}
     kept.path("d1").parent.mkdir(parents=True)
     kept.path("d1").write_bytes(b"cut")
@@ -139,18 +139,18 @@ def test_a_discarded_file_is_told_of_even_when_damaged(tmp_path):
 
 @pytest.mark.parametrize("kept_of_note", [lambda text: text[:20], lambda text: b"{}"], ids=["cut", "empty"])
 def test_a_note_that_is_cut_is_named_and_what_it_stood_for_stays_when_it_is_removed(tmp_path, kept_of_note):
-    kept = store.Store(tmp_path)
+    kept = measurements.Store(tmp_path)
     for _ in range(2):
-        store.write(record({1: 2}), kept.path("d1"))
+        measurements.write(record({1: 2}), kept.path("d1"))
         kept.discard("d1", "a backup ran")
     note = tmp_path / "store/discarded/d1-1.json"
     note.write_bytes(kept_of_note(note.read_bytes()))
-    with pytest.raises(store.StoreError, match=f"^{note}: is no readable note of why something was discarded"):
+    with pytest.raises(measurements.StoreError, match=f"^{note}: is no readable note of why something was discarded"):
         list(kept.discarded())
     note.unlink()
-    store.write(record({1: 5}), kept.path("d1"))
+    measurements.write(record({1: 5}), kept.path("d1"))
     assert kept.discard("d1", "another").name == "d1-3.parquet"
-    assert [len(store.read(kept.root / "discarded" / f"d1-{n}.parquet").chunks) for n in (1, 2, 3)] == [2, 2, 5]
+    assert [len(measurements.read(kept.root / "discarded" / f"d1-{n}.parquet").chunks) for n in (1, 2, 3)] == [2, 2, 5]
 
 
 def test_without_hard_links_a_copy_is_whole_or_not_there(tmp_path, monkeypatch):
@@ -161,26 +161,26 @@ def test_without_hard_links_a_copy_is_whole_or_not_there(tmp_path, monkeypatch):
         Path(target).write_bytes(Path(source).read_bytes()[:100])
         raise KeyboardInterrupt  # what is written until then stays, as when it is killed
 
-    monkeypatch.setattr(store.os, "link", no_links)
-    kept = store.Store(tmp_path)
+    monkeypatch.setattr(measurements.os, "link", no_links)
+    kept = measurements.Store(tmp_path)
     with monkeypatch.context() as stopped:
-        stopped.setattr(store.shutil, "copyfile", cut)
+        stopped.setattr(measurements.shutil, "copyfile", cut)
         with pytest.raises(KeyboardInterrupt):
-            store.write(record({1: 2}), kept.path("d1"))
+            measurements.write(record({1: 2}), kept.path("d1"))
     assert kept.status("d1") is None
-    store.write(record({1: 2}), kept.path("d1"))
+    measurements.write(record({1: 2}), kept.path("d1"))
     output = tmp_path / "measurements/main/np4/round1/users004.parquet"
     kept.link("d1", output)
     assert output.read_bytes() == kept.path("d1").read_bytes()
     assert output.stat().st_mode & 0o777 == 0o644
-    with pytest.raises(store.StoreError, match="discard it first"):
-        store.write(record({1: 3}), kept.path("d1"))
+    with pytest.raises(measurements.StoreError, match="discard it first"):
+        measurements.write(record({1: 3}), kept.path("d1"))
     assert [p.name for p in output.parent.iterdir()] == [output.name]
 
 
 def test_a_damaged_file_is_named(tmp_path):
-    store.write(record({1: 2}), tmp_path / "a.parquet")
+    measurements.write(record({1: 2}), tmp_path / "a.parquet")
     content = (tmp_path / "a.parquet").read_bytes()
     (tmp_path / "cut.parquet").write_bytes(content[:-20])
-    with pytest.raises(store.StoreError, match=r"cut\.parquet: is not a readable measurement"):
-        store.read(tmp_path / "cut.parquet")
+    with pytest.raises(measurements.StoreError, match=r"cut\.parquet: is not a readable measurement"):
+        measurements.read(tmp_path / "cut.parquet")

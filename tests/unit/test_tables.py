@@ -14,12 +14,17 @@ import pyarrow as pa
 import pytest
 
 import synthetic
-from servebench import estimate, store, tables, tabulate
 from servebench import plan as planning
-from servebench.figures import Line, measurement_figures
+from servebench import tables
+from servebench.load.figures import measurement_figures
+from servebench.load.line import Line
 from servebench.models.kv_cache import Cache, Layer
-from servebench.plan import Plan
-from servebench.store import Record
+from servebench.outlook import inventory
+from servebench.plan import Plan, layout
+from servebench.store import measurements
+from servebench.store.measurements import Record
+from servebench.tables import derived, make
+from servebench.tables import measured as measured_
 
 CELLS = synthetic.h200_cells()
 MAIN = [cell for cell in CELLS if cell["run"] == "main"]
@@ -40,7 +45,7 @@ def settings_of(cells: list[dict]) -> list[dict]:
 def tabulated(results: Path, plan: Plan) -> list[dict[str, Any]]:
     """The table `settings`, made of what is in the folder, for this plan."""
     (results / "plan.json").write_text(planning.canonical(planning.reported(plan)), encoding="utf-8")
-    tabulate.run(results)
+    make.run(results)
     return tables.read(results / "tables" / "settings.parquet").to_pylist()
 
 
@@ -54,9 +59,9 @@ def measured(tmp_path: Path) -> Plan:
     for record in synthetic.records_of(cells, plan):
         place = record.identity
         session, users = sessions[place["setting"], place["round"]], place["users"]
-        digest = estimate.stored_path(plan, tmp_path, session, users).stem
-        path = estimate.users_path(tmp_path, session.setting, session.round, users)
-        store.write(replace(record, identity={**place, "digest": digest}), path)
+        digest = inventory.stored_path(plan, tmp_path, session, users).stem
+        path = layout.users_path(tmp_path, session.setting, session.round, users)
+        measurements.write(replace(record, identity={**place, "digest": digest}), path)
     return plan
 
 
@@ -76,7 +81,7 @@ def test_what_was_measured_as_configured_otherwise_is_not_tabulated_under_this_c
     changed = msgspec.structs.replace(measured.settings["llama-np4"], slots=5)
     now = msgspec.structs.replace(measured, settings={**measured.settings, "llama-np4": changed})
     file = tmp_path / "measurements/main/llama-np4/round1/users001.parquet"
-    with pytest.raises(tabulate.Outdated, match=f"^{file}: was measured as configured otherwise; move it away and run"):
+    with pytest.raises(make.Outdated, match=f"^{file}: was measured as configured otherwise; move it away and run"):
         tabulated(tmp_path, now)
 
 
@@ -245,8 +250,8 @@ def test_the_published_order_is_ours_for_values_that_round_to_the_published() ->
 def test_two_rounds_of_the_same_are_stable_and_the_edges_are_not() -> None:
     def change(first: float, second: float) -> bool:
         rows = [{"output_tok_s": v, "user_tok_s": None, "ttft_p95_s": None} for v in (first, second)]
-        found = tables.derived.largest_change(rows)
-        return tables.derived._is_unstable(found["ratio"])
+        found = derived.largest_change(rows)
+        return derived._is_unstable(found["ratio"])
 
     assert [change(100, v) for v in (100, 119.9, 120, 80.1, 80)] == [False, False, True, False, True]
 
@@ -292,10 +297,10 @@ def test_quantization_is_compared_only_where_nothing_else_differs() -> None:
 
 
 def test_the_band_is_where_it_was_published() -> None:
-    assert tables.measured.band(512, 67) == (580, 599)
-    assert tables.measured.micro_batch(["llama-server", "-b", "2048", "-ub", "2048"]) == 2048
-    assert tables.measured.micro_batch(["llama-server", "-np", "16"]) == 512
-    assert tables.measured.micro_batch(["llama-server", "-ub", "512", "--ubatch-size=1024"]) == 1024
+    assert measured_.band(512, 67) == (580, 599)
+    assert measured_.micro_batch(["llama-server", "-b", "2048", "-ub", "2048"]) == 2048
+    assert measured_.micro_batch(["llama-server", "-np", "16"]) == 512
+    assert measured_.micro_batch(["llama-server", "-ub", "512", "--ubatch-size=1024"]) == 1024
     records = list(synthetic.records_of(CELLS[:1] + MAIN[-16:-14], synthetic.plan_of(CELLS)))
     assert tables.reference_bands(records, {}) == {"main": (580, 599)}
 
@@ -319,7 +324,7 @@ def test_prices_are_the_published_ones() -> None:
     published = [r for r in tables.read_reference(synthetic.REFERENCES / "l4-cloud.csv") if r["usd_per_million_tokens"]]
     assert len(published) == 3
     for row in published:
-        ours = tables.derived.usd_per_million_tokens(price, row["output_tok_s"])
+        ours = derived.usd_per_million_tokens(price, row["output_tok_s"])
         assert round(ours, 2) == row["usd_per_million_tokens"]
 
 
@@ -335,7 +340,7 @@ def test_paid_idle_of_the_published_starts() -> None:
     price, idle_min = FACTS["price_usd_per_hour"], FACTS["scale_to_zero_after_min"]
     (row,) = tables.paid_idle(tables.sessions(records), price, idle_min).to_pylist()
     assert [round(row[n], 4) for n in ("usd_start_min", "usd_start_max", "usd_idle")] == [0.1065, 0.1657, 0.2367]
-    assert round(tables.derived.usd(price, FACTS["second_instance_ready_s"]), 2) == 0.15
+    assert round(derived.usd(price, FACTS["second_instance_ready_s"]), 2) == 0.15
     records[0].session["cold_start_s"] = records[1].session["cold_start_s"] = {}
     (row,) = tables.paid_idle(tables.sessions(records), price, None).to_pylist()
     assert [row[n] for n in ("usd_start_min", "usd_start_max", "usd_idle")] == [None, None, None]

@@ -12,9 +12,10 @@ import pyarrow as pa
 import pytest
 
 import synthetic
-from servebench import publish, tables
-from servebench.figures import Line
+from servebench import tables
+from servebench.load.line import Line
 from servebench.plan import Plan
+from servebench.tables.published import concurrency
 
 CELLS = synthetic.h200_cells()
 
@@ -50,7 +51,7 @@ def made() -> tuple[dict[str, pa.Table], Plan]:
 
 def test_each_run_has_its_own_file_with_all_its_cells(tmp_path) -> None:
     content, plan = made()
-    paths = publish.write(content, plan, tmp_path)
+    paths = concurrency.write(content, plan, tmp_path)
     assert [p.name for p in paths] == ["concurrency.json", "extra_concurrency.json"]
     main, extra = (json.loads(p.read_text(encoding="utf-8")) for p in paths)
     assert (len(main["results"]), len(extra["results"])) == (53, 21)
@@ -63,7 +64,7 @@ def test_each_run_has_its_own_file_with_all_its_cells(tmp_path) -> None:
 
 def test_a_failed_round_is_null_with_its_reason() -> None:
     content, plan = made()
-    result = publish.concurrency(content, plan, "main")["results"][0]
+    result = concurrency.concurrency(content, plan, "main")["results"][0]
     assert result["meets_line_both_rounds"] is None
     assert result["failure"] == "out of memory"
     assert result["by_round"][1]["status"] == "failed"
@@ -73,7 +74,7 @@ def test_a_failed_round_is_null_with_its_reason() -> None:
 
 def test_a_range_is_the_smaller_and_the_larger_of_its_rounds() -> None:
     content, plan = made()
-    for result in publish.concurrency(content, plan, "main")["results"]:
+    for result in concurrency.concurrency(content, plan, "main")["results"]:
         for figure in ("output_tok_s", "ttft_p95_s"):
             rounds = [r[figure] for r in result["by_round"] if r[figure] is not None]
             assert result[figure] == [min(rounds), max(rounds)]
@@ -81,7 +82,7 @@ def test_a_range_is_the_smaller_and_the_larger_of_its_rounds() -> None:
 
 def test_power_energy_and_price_stand_with_the_result_they_belong_to() -> None:
     content, plan = made()
-    first, second = publish.concurrency(content, plan, "main")["results"][:2]
+    first, second = concurrency.concurrency(content, plan, "main")["results"][:2]
     known, unknown = second["by_round"]
     assert (known["power_w"], unknown["power_w"], first["joules_per_token"]) == (600.0, None, None)
     assert second["joules_per_token"] == [600 / known["output_tok_s"]] * 2
@@ -92,7 +93,7 @@ def test_power_energy_and_price_stand_with_the_result_they_belong_to() -> None:
 
 def test_starts_round_trips_and_paid_idle_time_are_published_and_null_where_unknown() -> None:
     content, plan = made()
-    main = publish.concurrency(content, plan, "main")
+    main = concurrency.concurrency(content, plan, "main")
     assert (main["price_per_hour"], len(main["sessions"])) == (3.6, 18)
     first, second = main["sessions"][:2]
     assert (first["setting"], first["round"], first["first_token_s"], first["round_trip_p50_s"]) == (
@@ -106,7 +107,7 @@ def test_starts_round_trips_and_paid_idle_time_are_published_and_null_where_unkn
         "idle_after_min": 10,
         "usd_idle": pytest.approx(0.6),
     }
-    without = publish.concurrency(
+    without = concurrency.concurrency(
         {name: content[name] for name in ("measurements", "settings")}, synthetic.plan_of(CELLS), "main"
     )
     assert (without["price_per_hour"], without["paid_idle"], without["slow_prefills"]) == (None, [], [])
@@ -115,7 +116,7 @@ def test_starts_round_trips_and_paid_idle_time_are_published_and_null_where_unkn
 
 def test_what_was_slow_is_published_in_its_run() -> None:
     content, plan = made()
-    main, extra = (publish.concurrency(content, plan, run) for run in ("main", "extra"))
+    main, extra = (concurrency.concurrency(content, plan, run) for run in ("main", "extra"))
     assert main["slow_prefills"] == []
     assert extra["slow_prefills"] == [
         {"setting": "llama-np16-control", "users": 8, "band_low": 513, "band_high": 530, "slow": 3, "total": 12}
@@ -129,11 +130,11 @@ def test_what_was_slow_is_published_in_its_run() -> None:
 
 def test_the_schema_refuses_what_it_does_not_know() -> None:
     content, plan = made()
-    good = publish.concurrency(content, plan, "main")
+    good = concurrency.concurrency(content, plan, "main")
     with pytest.raises(jsonschema.ValidationError, match="speed"):
-        jsonschema.validate(good | {"speed": 1}, publish.SCHEMA)
+        jsonschema.validate(good | {"speed": 1}, concurrency.SCHEMA)
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({**good, "schema": "servebench.concurrency/0"}, publish.SCHEMA)
+        jsonschema.validate({**good, "schema": "servebench.concurrency/0"}, concurrency.SCHEMA)
 
 
 def keys(schema: object) -> set[str]:
@@ -147,4 +148,4 @@ def keys(schema: object) -> set[str]:
 
 def test_every_key_is_documented() -> None:
     text = (synthetic.ROOT / "docs" / "json.md").read_text(encoding="utf-8")
-    assert keys(dict(publish.SCHEMA)) - set(re.findall(r"`([a-z0-9_]+)`", text)) == set()
+    assert keys(dict(concurrency.SCHEMA)) - set(re.findall(r"`([a-z0-9_]+)`", text)) == set()

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from servebench.outlook.questions import find
 from servebench.tasks import TASKS, jcommonsenseqa, mgsm
-from servebench.tasks.data import find
 from servebench.tasks.scoring import score
 from servebench.tasks.task import Reply, Source
 

@@ -10,10 +10,11 @@ import pytest
 import model_double
 from model_double import BASELINE, PUBLISHED, SIGN_TESTS, TARGETS, disagreements
 from servebench.faults import Fault
+from servebench.tables.evaluated.comparisons import comparisons, sentence
+from servebench.tables.evaluated.scores import agreement, positions, proofreading_outcomes, rescored, scores
 from servebench.tasks import TASKS, proofreading
-from servebench.tasks.comparisons import comparisons, sentence
 from servebench.tasks.schemas import table
-from servebench.tasks.scores import agreement, answer_row, positions, proofreading_outcomes, rescored, scores
+from servebench.tasks.scores import answer_row
 from servebench.tasks.scoring import score_replies
 from servebench.tasks.task import Question
 

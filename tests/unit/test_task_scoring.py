@@ -5,10 +5,10 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from servebench import tasks
+from servebench.cli.score import app
 from servebench.faults import Fault
+from servebench.outlook import questions
 from servebench.tasks import TASKS
-from servebench.tasks.cli import app
 from servebench.tasks.language import has_english, has_simplified_chinese
 from servebench.tasks.scoring import has_reasoning, score, score_replies, without_reasoning
 from servebench.tasks.task import OUTCOMES, DataError, Question, Reply
@@ -190,7 +190,7 @@ def test_the_verb_prints_the_totals(tmp_path, data):
 
 def test_nothing_is_fetched_for_replies_that_cannot_be_read(tmp_path, monkeypatch):
     fetched = []
-    monkeypatch.setattr(tasks.data, "find", lambda *_, **__: fetched.append(True))
+    monkeypatch.setattr(questions, "find", lambda *_, **__: fetched.append(True))
     for name, content in (("nowhere", None), ("empty", ""), ("broken", "{"), ("other", '{"question_id": "1"}')):
         file = tmp_path / f"{name}.jsonl"
         if content is not None:

@@ -7,9 +7,11 @@ import pytest
 
 from servebench import ROOT
 from servebench.faults import Fault
-from servebench.infrastructure import InfrastructureError
-from servebench.tasks import PROMPTS, TASKS, data, sets
-from servebench.tasks.asking import Asked
+from servebench.machine.infrastructure import InfrastructureError
+from servebench.outlook import questions
+from servebench.sessions.client import Asked
+from servebench.tasks import TASKS, sets
+from servebench.versions import PROMPTS
 
 # Of all prompts of our own sets, by version of the prompts.
 ASKED = {1: "741ab05d82b7a7cf7821"}
@@ -67,8 +69,8 @@ def test_questions_are_copied_byte_by_byte_or_not_at_all(tmp_path: Path):
     source = ROOT / "config" / "tasks" / "mgsm-small" / "questions.tsv"
     sha256 = hashlib.sha256(source.read_bytes()).hexdigest()
     out = tmp_path / "questions" / "mgsm"
-    data.copy(TASKS["mgsm"], "small", sha256, out, cache_root=tmp_path)
+    questions.copy(TASKS["mgsm"], "small", sha256, out, cache_root=tmp_path)
     assert out.read_bytes() == source.read_bytes()
     with pytest.raises(InfrastructureError, match=f"has SHA-256 {sha256}, not 00"):
-        data.copy(TASKS["mgsm"], "small", "00", tmp_path / "other", cache_root=tmp_path)
+        questions.copy(TASKS["mgsm"], "small", "00", tmp_path / "other", cache_root=tmp_path)
     assert not (tmp_path / "other").exists()

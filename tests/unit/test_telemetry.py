@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 import synthetic
-from servebench import tables, watch
-from servebench.figures import Line
-from servebench.store import Record
-from servebench.watch import gpu, host
+from servebench import tables
+from servebench.load.line import Line
+from servebench.machine import gpu, host, watcher
+from servebench.store.measurements import Record
+from servebench.tables import watched
 
 GIB = 2**30
 CELLS = [cell for cell in synthetic.h200_cells() if (cell["setting"], cell["users"]) == ("llama-np16", 16)]
@@ -40,7 +41,7 @@ def marks_of(*records: Record) -> list[str]:
 def test_every_sample_of_every_good_measurement_is_a_row_with_all_that_it_tells() -> None:
     first, second = both_rounds()
     told: dict[str, list[Any]] = {
-        name: [n] * 150 for n, name in enumerate(watch.TELEMETRY_SCHEMA.names) if name != "time_ns"
+        name: [n] * 150 for n, name in enumerate(watcher.TELEMETRY_SCHEMA.names) if name != "time_ns"
     }
     told |= {"throttle": ["power_cap,sw_thermal"] * 150, "device_memory_bytes": [3 * GIB] * 149 + [None]}
     full = replace(first, telemetry={**told, "time_ns": first.telemetry["time_ns"]})
@@ -81,7 +82,7 @@ def test_a_device_that_was_slowed_by_heat_or_a_power_brake_is_marked(throttle: l
 
 
 def test_every_reason_that_slows_clocks_is_one_the_driver_is_asked_for() -> None:
-    assert set(tables.watched.SLOWING) == set(gpu.THROTTLES) - {"power_cap"}
+    assert set(watched.SLOWING) == set(gpu.THROTTLES) - {"power_cap"}
 
 
 def test_what_slowed_the_device_before_the_window_is_no_mark() -> None:
@@ -166,4 +167,4 @@ def test_the_throttling_of_both_sides_is_sampled(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(host, "cgroup_throttled_s", {1: 3.5, 2: 0.25}.get)
     found = host.Sampler(1, 2).sample()
     assert (found["cpu_throttled_s"], found["client_cpu_throttled_s"]) == (3.5, 0.25)
-    assert set(found) <= set(watch.TELEMETRY_SCHEMA.names)
+    assert set(found) <= set(watcher.TELEMETRY_SCHEMA.names)

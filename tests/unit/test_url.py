@@ -12,11 +12,14 @@ from typing import Any
 import pytest
 
 from chat_double import PROBED, ChatDouble, serving
-from servebench import configuration, engines, estimate, job, plan, session
+from servebench import configuration, engines, plan
+from servebench.engines import url
 from servebench.faults import Fault
 from servebench.load.run import measure
 from servebench.load.workers import LoadError
 from servebench.load.workload import Target, Workload
+from servebench.plan import layout
+from servebench.sessions import job, measuring
 
 DELAY_S = 0.03
 
@@ -74,8 +77,8 @@ def test_the_round_trip_is_the_median_and_the_ends_of_the_requests(
     took_ns = [5_000_000, 1_000_000, 9_000_000, 2_000_000, 3_000_000, 4_000_000, 6_000_000, 7_000_000, 8_000_000]
     ticks = iter([t for n, took in enumerate(took_ns) for t in (10**12 * n, 10**12 * n + took)])
     client = type("Client", (), {"get": lambda self, path: None})()
-    monkeypatch.setattr(engines.url.time, "monotonic_ns", lambda: next(ticks))
-    found = engines.url.round_trips(client)
+    monkeypatch.setattr(url.time, "monotonic_ns", lambda: next(ticks))
+    found = url.round_trips(client)
     assert found == pytest.approx(
         {
             "round_trip_p50_s": statistics.median(took_ns) / 1e9,
@@ -109,8 +112,8 @@ def test_a_key_goes_with_what_is_asked_and_with_the_load(
         raise LoadError("nothing is loaded here")
 
     monkeypatch.setenv("FAR_KEY", "secret")
-    monkeypatch.setattr(session, "measure", measure)
-    monkeypatch.setattr(session._Measuring, "_calibrated", lambda self, users: {"max_users": users})
+    monkeypatch.setattr(measuring, "measure", measure)
+    monkeypatch.setattr(measuring._Measuring, "_calibrated", lambda self, users: {"max_users": users})
     config = {
         "experiment": "far",
         "engines": {"far": {"kind": "url", "url": double.url, "api_key_env": "FAR_KEY"}},
@@ -127,10 +130,10 @@ def test_a_key_goes_with_what_is_asked_and_with_the_load(
         engine_log=tmp_path / "engine.log",
         retry_failed=False,
     )
-    session.run(next(loaded.sessions()), context)
+    measuring.run(next(loaded.sessions()), context)
     assert double.keys == {"Bearer secret"}
     assert [target.api_key_env for target in targets] == ["FAR_KEY"]
-    path = estimate.users_path(tmp_path, loaded.settings["s"], 1, 1)
+    path = layout.users_path(tmp_path, loaded.settings["s"], 1, 1)
     assert "secret" not in path.read_bytes().decode(errors="replace")
 
 

@@ -13,9 +13,9 @@ import pytest
 
 import nvml_double
 from nvml_double import GIB, NO_PERMISSION, NOT_AVAILABLE, NOT_SUPPORTED, Nvml
-from servebench import watch
-from servebench.infrastructure import InfrastructureError
-from servebench.watch import gpu, host, sampler
+from servebench.machine import gpu, host, identity, sampler
+from servebench.machine import watcher as watch
+from servebench.machine.infrastructure import InfrastructureError
 
 OURS, OTHER = 4_000_001, 4_000_002
 
@@ -130,11 +130,11 @@ def test_pids_of_another_namespace_make_foreign_use_unknown(driver: Nvml) -> Non
 
 
 def test_the_fingerprint_is_that_of_the_machine_and_not_of_the_moment(driver: Nvml) -> None:
-    first = watch.machine()
-    assert first == watch.machine()
+    first = identity.machine()
+    assert first == identity.machine()
     assert [found["uuid"] for found in first["gpus"]] == ["GPU-aaaa-1", "GPU-bbbb-2"]
     driver.uuids = ("GPU-aaaa-1",)
-    assert watch.machine()["fingerprint"] != first["fingerprint"]
+    assert identity.machine()["fingerprint"] != first["fingerprint"]
 
 
 BURN = "import time\nend = time.monotonic() + 30\nwhile time.monotonic() < end: pass"

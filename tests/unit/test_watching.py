@@ -11,10 +11,14 @@ import psutil
 import pytest
 from rich.console import Console
 
+import servebench
 import synthetic
-from servebench import configuration, estimate, progress, watching
-from servebench.plan import Plan, Session
-from servebench.tasks import answers
+from servebench import configuration
+from servebench.cli import watch
+from servebench.outlook import duration, inventory
+from servebench.plan import Plan, Session, layout
+from servebench.sessions import progress
+from servebench.store import replies
 from servebench.tasks.schemas import table
 
 LOADED = {
@@ -44,7 +48,7 @@ def first(plan: Plan) -> Session:
 
 def measured(plan: Plan, results: Path, round_: int, users: int) -> None:
     (session,) = (s for s in plan.sessions() if (s.setting.name, s.round) == ("llama-np4", round_))
-    path = estimate.stored_path(plan, results, session, users)
+    path = inventory.stored_path(plan, results, session, users)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()
 
@@ -52,31 +56,31 @@ def measured(plan: Plan, results: Path, round_: int, users: int) -> None:
 def test_a_session_is_shown_while_it_runs_and_no_longer(plan: Plan, tmp_path: Path) -> None:
     measured(plan, tmp_path, 1, 1)
     with progress.Publisher(tmp_path, first(plan)) as published:
-        head, line = watching.plain(watching.snapshot(plan, tmp_path))
+        head, line = watch.plain(watch.snapshot(plan, tmp_path))
         assert "1 of 4 measurements, 0 of 2 sessions" in head
         assert line.startswith("session main llama-np4 round 1, phase starting, users –, running –")
         published.tell(last={"users": 1, "output_tok_s": 61.25, "ttft_p95_s": None}, **LOADED)
-        now = watching.snapshot(plan, tmp_path)
-        _, line = watching.plain(now)
+        now = watch.snapshot(plan, tmp_path)
+        _, line = watch.plain(now)
         assert line == (
             "session main llama-np4 round 1, phase window 30/75 s, users 2, running 2, finished 11, failures 1,"
             " pieces/s 58.0, first piece –, last tok/s 61.2 at 1, last TTFT p95 –,"
             " GPU memory 3.00 GiB, foreign use 25 %"
         )
-        assert now.left_s == pytest.approx(estimate.remaining_s(plan, tmp_path) - 30)
+        assert now.left_s == pytest.approx(duration.remaining_s(plan, tmp_path) - 30)
         console = Console(width=200, record=True, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123
-        console.print(watching.drawn(now))
+        console.print(watch.drawn(now))
         head, bar, names, values = console.export_text().splitlines()
         assert "1 of 4 measurements" in head
         assert set(bar.strip()) <= set("━╸╺ ")
         assert names.split()[:3] == ["session", "phase", "users"]
         assert "window 30/75 s" in values
-    assert watching.snapshot(plan, tmp_path).running == []
+    assert watch.snapshot(plan, tmp_path).running == []
     assert list((tmp_path / "progress").iterdir()) == []
 
 
 def evaluating(results: Path, target: str) -> tuple[Plan, progress.Publisher]:
-    plan = configuration.read([configuration.ROOT / "config" / "config.yaml"])
+    plan = configuration.read([servebench.ROOT / "config" / "config.yaml"])
     setting = plan.evaluations.targets[target]
     job = Session(experiment=plan.experiment, round=1, rank=0, setting=setting)
     return plan, progress.Publisher(results, job, "evaluation")
@@ -85,34 +89,34 @@ def evaluating(results: Path, target: str) -> tuple[Plan, progress.Publisher]:
 def test_an_evaluation_is_shown_with_its_task_its_questions_and_the_time_left(tmp_path: Path) -> None:
     plan, publisher = evaluating(tmp_path, "Q4_1")
     failed = plan.evaluations.targets["Q4_0"]
-    path, digest = estimate.target_path(tmp_path, "Q4_0"), estimate.target_digest(plan, tmp_path, failed)
+    path, digest = layout.target_path(tmp_path, "Q4_0"), inventory.target_digest(plan, tmp_path, failed)
     path.parent.mkdir(parents=True)
-    answers.write(answers.Evaluated(table("answers", []), {"digest": digest, "reason": "would not start"}), path)
+    replies.write(replies.Evaluated(table("answers", []), {"digest": digest, "reason": "would not start"}), path)
     with publisher as published:
-        head, line = watching.plain(watching.snapshot(plan, tmp_path))
+        head, line = watch.plain(watch.snapshot(plan, tmp_path))
         assert "0 of 8 sessions, 1 of 3 evaluations, about" in head
         assert line == "evaluation Q4_1, phase starting, task –, asked –, failed –, left –"
         published.tell(phase="asking", task="mgsm, loaded", asked=12, questions=56, failures=1, left_s=100.0)
-        now = watching.snapshot(plan, tmp_path)
-        _, line = watching.plain(now)
+        now = watch.snapshot(plan, tmp_path)
+        _, line = watch.plain(now)
         assert line == "evaluation Q4_1, phase asking, task mgsm, loaded, asked 12 of 56, failed 1, left about 2 min"
-        expected = estimate.evaluation_s(plan.evaluations, plan.evaluations.targets["Q4_1"])
-        assert now.left_s == pytest.approx(estimate.remaining_s(plan, tmp_path) - expected + 100)
+        expected = duration.evaluation_s(plan.evaluations, plan.evaluations.targets["Q4_1"])
+        assert now.left_s == pytest.approx(duration.remaining_s(plan, tmp_path) - expected + 100)
         with progress.Publisher(tmp_path, next(plan.sessions())):
             console = Console(width=200, record=True, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123
-            console.print(watching.drawn(watching.snapshot(plan, tmp_path)))
+            console.print(watch.drawn(watch.snapshot(plan, tmp_path)))
             _, _, names, values, session_names, _ = console.export_text().splitlines()
             assert names.split() == ["evaluation", "phase", "task", "asked", "failed", "left"]
             assert values.split("  ")[0] == "Q4_1" and "12 of 56" in values
             assert session_names.split()[0] == "session"
-    assert watching.snapshot(plan, tmp_path).running == []
+    assert watch.snapshot(plan, tmp_path).running == []
 
 
 @pytest.mark.parametrize("content", [b"", b'{"kind": "sess', b"{}", b"[]", b"null", b'{"node": "elsewhere"}', b"\xff"])
 def test_what_a_crash_left_of_a_file_hides_nothing(plan: Plan, tmp_path: Path, content: bytes) -> None:
     with progress.Publisher(tmp_path, first(plan)):
         (tmp_path / "progress" / "session-main-x-round1.json").write_bytes(content)
-        assert len(watching.snapshot(plan, tmp_path).running) == 1
+        assert len(watch.snapshot(plan, tmp_path).running) == 1
 
 
 @pytest.mark.parametrize("asking", [False, True])
@@ -125,7 +129,7 @@ def test_a_file_that_lacks_a_key_is_damaged(plan: Plan, tmp_path: Path, asking: 
         unneeded = {"engine_kind", "slots", "memory_kind", "memory_bytes", "foreign_utilisation"}
         for key in whole:
             published.path.write_text(json.dumps({name: whole[name] for name in whole if name != key}))
-            watching.plain(watching.snapshot(plan, tmp_path))
+            watch.plain(watch.snapshot(plan, tmp_path))
             assert len(list(progress.running(tmp_path))) == (key in unneeded), key
         _changed(published.path, **(whole | {"phase": ["window"]}))
         assert list(progress.running(tmp_path)) == []
@@ -134,7 +138,7 @@ def test_a_file_that_lacks_a_key_is_damaged(plan: Plan, tmp_path: Path, asking: 
 def test_what_is_not_known_is_not_zero(plan: Plan, tmp_path: Path) -> None:
     with progress.Publisher(tmp_path, first(plan)) as published:
         published.tell(**(LOADED | {"total_s": None, "memory_bytes": None, "foreign_utilisation": None}))
-        _, line = watching.plain(watching.snapshot(plan, tmp_path))
+        _, line = watch.plain(watch.snapshot(plan, tmp_path))
     assert "window 30/– s" in line
     assert line.endswith("last tok/s –, last TTFT p95 –, GPU memory –, foreign use –")
 
@@ -165,5 +169,5 @@ def test_it_ends_when_everything_is_there(plan: Plan, tmp_path: Path, capsys: An
     for round_ in (1, 2):
         for users in (1, 2):
             measured(plan, tmp_path, round_, users)
-    watching.command(plan, tmp_path, once=False)
+    watch.command(plan, tmp_path, once=False)
     assert capsys.readouterr().out == "h200: 4 of 4 measurements, 2 of 2 sessions, everything is there\n"

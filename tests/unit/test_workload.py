@@ -3,8 +3,8 @@
 import pytest
 
 from servebench.faults import Fault
-from servebench.figures import Line
 from servebench.load.arrivals import Pause, read_trace
+from servebench.load.line import Line
 from servebench.load.requests import Requests
 from servebench.load.workload import Target, Workload
 

@@ -10,22 +10,10 @@ import altair as alt
 import pandas as pd
 import pyarrow as pa
 
-from servebench.charts.marks import told
-from servebench.charts.style import (
-    DASHES,
-    FAINT,
-    LINE,
-    PAPER,
-    SHAPES,
-    Row,
-    Style,
-    bits,
-    inline,
-    log_ticks,
-    rows_of,
-    span,
-    width_px,
-)
+from servebench.charts.style import DASHES, FAINT, LINE, PAPER, SHAPES, Style, bits, inline, log_ticks, width_px
+from servebench.tables.files import Row, rows_of
+from servebench.words.marks import told
+from servebench.words.numbers import span
 
 LABEL_GAP_PX = 13.0
 

@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from servebench.charts.spans import intervals, percent_ticks
-from servebench.charts.style import Row, Style, rows_of
+from servebench.charts.style import Style
+from servebench.tables.files import Row, rows_of
 
 OF_NO_RUN = True
 TABLE = "agreement"

@@ -8,8 +8,10 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
-from servebench.charts.marks import starred, told
-from servebench.charts.style import Row, Style, grouped, inline, rows_of, span, width_px
+from servebench.charts.style import Style, grouped, inline, width_px
+from servebench.tables.files import Row, rows_of
+from servebench.words.marks import starred, told
+from servebench.words.numbers import span
 
 LIGHT, BAR_PX = 0.42, 25
 

@@ -8,7 +8,10 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
-from servebench.charts.style import DASHES, INK, Row, Style, digits, inline, labels, log_ticks, rows_of
+from servebench.charts.style import DASHES, INK, Style, inline, log_ticks
+from servebench.tables.files import Row, rows_of
+from servebench.words import labels
+from servebench.words.numbers import digits
 
 TABLE = "calibration"
 

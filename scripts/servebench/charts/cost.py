@@ -8,7 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from servebench.charts.against_users import against_users
-from servebench.charts.style import Row, Style, bits, rows_of, span
+from servebench.charts.style import Style, bits
+from servebench.tables.files import Row, rows_of
+from servebench.words.numbers import span
 
 FIGURE = "usd_per_million_tokens"
 TABLE = "cost"

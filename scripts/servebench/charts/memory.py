@@ -8,7 +8,9 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
-from servebench.charts.style import INK, MUTED, Row, Style, digits, inline, rows_of
+from servebench.charts.style import INK, MUTED, Style, inline
+from servebench.tables.files import Row, rows_of
+from servebench.words.numbers import digits
 
 PARTS = ("weights", "kv_cache", "rest")
 OPACITY = {"weights": 1.0, "kv_cache": 0.55, "rest": 0.22, "unknown": 0.35}

@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from servebench.charts.bars import bar, range_bars
-from servebench.charts.style import Row, Style, rows_of
+from servebench.charts.style import Style
+from servebench.tables.files import Row, rows_of
 
 MULTIPLES = (1, 2, 4)
 

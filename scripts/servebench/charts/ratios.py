@@ -7,9 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from servebench.charts.marks import starred
 from servebench.charts.spans import intervals
-from servebench.charts.style import Row, Style, rows_of, span
+from servebench.charts.style import Style
+from servebench.tables.files import Row, rows_of
+from servebench.words.marks import starred
+from servebench.words.numbers import span
 
 TABLE = "ratios"
 

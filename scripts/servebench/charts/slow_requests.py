@@ -7,10 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from servebench.charts.marks import starred
 from servebench.charts.spans import intervals
-from servebench.charts.style import Row, Style, rows_of
-from servebench.statistics import share_interval
+from servebench.charts.style import Style
+from servebench.tables.evaluated.statistics import share_interval
+from servebench.tables.files import Row, rows_of
+from servebench.words.marks import starred
 
 TABLE = "slow_requests"
 

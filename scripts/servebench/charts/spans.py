@@ -7,8 +7,9 @@ from typing import Any, Literal
 
 import altair as alt
 
-from servebench.charts.marks import told
-from servebench.charts.style import FAINT, INK, MUTED, PAPER, Row, Style, grouped, inline, width_px
+from servebench.charts.style import FAINT, INK, MUTED, PAPER, Style, grouped, inline, width_px
+from servebench.tables.files import Row
+from servebench.words.marks import told
 
 ROW_PX = 22
 

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import importlib.util
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import altair as alt
 import pandas as pd
-import pyarrow as pa
-import yaml
 
 from servebench.faults import Fault
 from servebench.plan import Plan
+from servebench.tables.files import Row
+from servebench.words import spoken
 
-Row = dict[str, Any]
-LANGUAGES: Final = ("en", "ja")
 FONT = "Noto Sans JP"
+
+
 FONTS = f"{FONT}, Hiragino Sans, Yu Gothic, Meiryo, Helvetica, Arial, sans-serif"
+
+
 # (light, dark): charts are drawn light, and the page swaps them. Apart for colour-blind readers; what grey cannot tell
 # apart, labels, dashes and shapes do.
 ENGINES: Mapping[str, tuple[str, str]] = {
@@ -33,6 +33,8 @@ ENGINES: Mapping[str, tuple[str, str]] = {
     "url": ("#5f6b7a", "#aab4c2"),
     "simulator": ("#a23e68", "#f08fb6"),
 }
+
+
 SHAPES: Mapping[str, str] = {
     "4 bit": "circle",
     "5 bit": "triangle-up",
@@ -41,64 +43,28 @@ SHAPES: Mapping[str, str] = {
     "16 bit": "square",
     "other": "cross",
 }
+
+
 DASHES: Sequence[Sequence[int]] = ([1, 0], [7, 3], [2, 3], [10, 3, 2, 3], [4, 2], [1, 2], [12, 4])
+
+
 INK = ("#1d2530", "#e8ecf1")
+
+
 FAINT = ("#d9dee5", "#39424e")
+
+
 MUTED = ("#59636f", "#a3adb9")
+
+
 PAPER = ("#fffffe", "#14181d")
+
+
 LINE = ("#b3202c", "#ff8a8f")
-
-
-_COUNTED = (
-    *("user", "request", "round", "setting", "row", "combination", "measurement", "comparison", "pair", "condition"),
-    *("prompt", "question", "target", "time", "fact", "minute", "core", "sample"),
-)
-# By what is counted: one of it.
-COUNTED = {f"{noun}s": noun for noun in _COUNTED} | {"replies": "reply"}
-_ONE = re.compile(rf"(?<![\d.,–-])1 ((?:target )?)({'|'.join(COUNTED)})\b")
 
 
 class FontMissing(Fault):
     """Japanese text is to be drawn and there is no font for it."""
-
-
-@cache
-def labels() -> Mapping[str, Any]:
-    """All words of charts and page, both languages, from labels.yaml."""
-    content = yaml.safe_load((Path(__file__).parent / "labels.yaml").read_text(encoding="utf-8"))
-    return dict(content)
-
-
-def words(key: str) -> Mapping[str, str]:
-    """The entry of labels.yaml at a dotted key: a text per language. KeyError names the key."""
-    value: Any = labels()
-    for part in key.split("."):
-        if not isinstance(value, Mapping) or part not in value:
-            raise KeyError(f"labels.yaml: {key}: is not there; add it in both languages")
-        value = value[part]
-    return dict(value)
-
-
-def spoken(key: str, **values: Any) -> dict[str, str]:
-    """The words at `key` in each language with `{names}` filled in; English says "1 user".
-
-    `rounds`, where given, is how many the experiment has: the words then speak of so many.
-    """
-    said = {}
-    for language, text in words(key).items():
-        rounds = _of_rounds(values["rounds"], language) if "rounds" in values else {}
-        said[language] = singular(text.format(**rounds, **values))
-    return said
-
-
-def singular(text: str) -> str:
-    """English with "1 user" for "1 users"."""
-    return _ONE.sub(lambda found: f"1 {found[1]}{COUNTED[found[2]]}", text)
-
-
-def _of_rounds(rounds: int, language: str) -> dict[str, str]:
-    form = {1: "one", 2: "two"}.get(rounds, "more")
-    return {name: forms[form][language].format(rounds=rounds) for name, forms in labels()["rounds"].items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,12 +153,6 @@ class Style:
         )
 
 
-def rows_of(tables: Mapping[str, pa.Table], name: str, run: str | None = None) -> list[Row]:
-    """Rows of a table (of one run); none when the table was not made."""
-    rows: list[Row] = tables[name].to_pylist() if name in tables else []
-    return [row for row in rows if run is None or row["run"] == run]
-
-
 def grouped(rows: Sequence[Row], draw: Callable[[list[Row], bool], Any]) -> Any:
     """Charts of the rows of each `group` below one another; `draw` is told whether it is the last."""
     groups = list(dict.fromkeys(row.get("group", "") for row in rows))
@@ -262,26 +222,6 @@ def font_directory() -> Path:
             "installed: install it, or draw in English only"
         )
     return Path(found.origin).parent
-
-
-def digits(value: float | None) -> str:
-    """A number as read aloud: three significant digits, at most two places, but two digits of what is under 0.01; a
-    count in full; thousands with commas; – for None."""
-    if value is None or math.isnan(value):
-        return "–"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if value == 0:
-        return "0"
-    size = math.floor(math.log10(abs(value)))
-    places = min(max(0, 2 - size), 2) if size >= -2 else 1 - size
-    return f"{value:,.{places}f}"
-
-
-def span(low: float | None, high: float | None) -> str:
-    """`404–413`, or one number when both read the same, or – when nothing was measured."""
-    a, b = digits(low), digits(high)
-    return a if a == b else f"{a}–{b}"
 
 
 def log_ticks(low: float, high: float) -> list[float]:

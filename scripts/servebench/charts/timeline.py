@@ -8,8 +8,9 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
-from servebench.charts.marks import starred
-from servebench.charts.style import FAINT, LINE, Row, Style, inline, rows_of
+from servebench.charts.style import FAINT, LINE, Style, inline
+from servebench.tables.files import Row, rows_of
+from servebench.words.marks import starred
 
 TABLE = "timeline"
 

@@ -8,8 +8,9 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
-from servebench.charts.marks import starred, told
-from servebench.charts.style import LINE, MUTED, Row, Style, inline, rows_of
+from servebench.charts.style import LINE, MUTED, Style, inline
+from servebench.tables.files import Row, rows_of
+from servebench.words.marks import starred, told
 
 STEPS = 32
 TABLE = "ttft"

@@ -8,8 +8,10 @@ from typing import Any
 import pyarrow as pa
 
 from servebench.charts.spans import intervals
-from servebench.charts.style import Row, Style, digits, rows_of
+from servebench.charts.style import Style
 from servebench.tables.derived import STABLE_FROM, STABLE_TO
+from servebench.tables.files import Row, rows_of
+from servebench.words.numbers import digits
 
 MOST = 20
 TABLE = "unstable"

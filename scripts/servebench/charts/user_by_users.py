@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from servebench.charts.against_users import against_users, ranges
-from servebench.charts.style import Row, Style
+from servebench.charts.style import Style
+from servebench.tables.files import Row
 
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:

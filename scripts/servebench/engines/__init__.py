@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from servebench import plan
-from servebench.engines import devices as devices
-from servebench.engines import environment as environment
-from servebench.engines import launch, url
+from servebench.engines import devices, environment, launch, url
 from servebench.engines.base import Adapter, AskedNotGot, Launch, LaunchFailed, Server, log_tail
 from servebench.engines.llama_server import LlamaServer
 from servebench.engines.ollama import Ollama
@@ -18,7 +16,7 @@ from servebench.engines.sglang import Sglang
 from servebench.engines.simulator import Simulator
 from servebench.engines.url import Url
 from servebench.engines.vllm import Vllm
-from servebench.infrastructure import InfrastructureError, check_room
+from servebench.machine.infrastructure import InfrastructureError, check_room
 
 __all__ = [
     "ADAPTERS",

@@ -14,7 +14,7 @@ from typing import Any, TypedDict
 import httpx
 
 from servebench import plan
-from servebench.watch.gpu import Gpu
+from servebench.machine.gpu import Gpu
 
 PROBE_TIMEOUT_S = 60.0
 PROBE = "What is the capital of France? Answer with one word."

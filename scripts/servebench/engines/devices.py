@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from servebench.infrastructure import InfrastructureError
-from servebench.watch import gpu
-from servebench.watch.gpu import Gpu
+from servebench.machine import gpu
+from servebench.machine.gpu import Gpu
+from servebench.machine.infrastructure import InfrastructureError
 
 POLL_S = 0.2
 log = logging.getLogger("servebench")

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from servebench.infrastructure import InfrastructureError, locked
+from servebench.machine.infrastructure import InfrastructureError, locked
 
 # Written last, so that an environment whose making was interrupted is not taken for a whole one.
 MARKER = "servebench.json"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from servebench.infrastructure import InfrastructureError, locked
+from servebench.machine.infrastructure import InfrastructureError, locked
 
 
 def reference(entry: Mapping[str, Any]) -> str:

@@ -21,10 +21,10 @@ import psutil
 
 from servebench.engines import runtime
 from servebench.engines.base import Adapter, Command, Difference, LaunchFailed, Server, ask, log_tail
-from servebench.engines.cpus import allot, numa_nodes
 from servebench.engines.devices import Devices
-from servebench.infrastructure import InfrastructureError
-from servebench.watch import gpu, host
+from servebench.machine import gpu, host
+from servebench.machine.cpus import allot, numa_nodes
+from servebench.machine.infrastructure import InfrastructureError
 
 GUARD = Path(__file__).with_name("guard.py")
 ALLOWED = re.compile(

@@ -13,7 +13,7 @@ from servebench import plan
 from servebench.engines import llama_log, runtime
 from servebench.engines.arguments import last, unless, value
 from servebench.engines.base import Adapter, Command, Difference, sha256, unlike
-from servebench.infrastructure import InfrastructureError
+from servebench.machine.infrastructure import InfrastructureError
 
 LAUNCHER = Path(__file__).with_name("llama_wheel.py")
 IDLE_TIMEOUT_S = 30.0

@@ -15,7 +15,7 @@ from servebench import plan
 from servebench.engines import llama_log, runtime
 from servebench.engines.arguments import value
 from servebench.engines.base import Adapter, Command, Difference, LaunchFailed, log_tail, unlike
-from servebench.infrastructure import InfrastructureError
+from servebench.machine.infrastructure import InfrastructureError
 from servebench.models import ollama as store
 
 SPAWN = re.compile(r'msg="starting llama-server"\s+cmd="((?:[^"\\]|\\.)*)"')

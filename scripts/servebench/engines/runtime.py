@@ -11,11 +11,12 @@ from typing import Any
 
 import yaml
 
-from servebench import ROOT, cache, plan
+from servebench import ROOT, plan
 from servebench.engines import images
 from servebench.engines.base import Command, Launch
-from servebench.engines.cpus import allot
-from servebench.infrastructure import InfrastructureError
+from servebench.machine import cache
+from servebench.machine.cpus import allot
+from servebench.machine.infrastructure import InfrastructureError
 
 MODELS_INSIDE = PurePosixPath("/models")
 LABEL = "servebench"

@@ -11,7 +11,7 @@ from servebench import plan
 from servebench.engines import metrics, runtime
 from servebench.engines.arguments import cache_dtype, unless, value
 from servebench.engines.base import Adapter, Command, Difference, unlike
-from servebench.infrastructure import InfrastructureError
+from servebench.machine.infrastructure import InfrastructureError
 
 ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 

@@ -14,7 +14,7 @@ import httpx
 import servebench
 from servebench.engines.base import Adapter, Command, Difference, unlike
 from servebench.engines.simulated import Machine
-from servebench.infrastructure import InfrastructureError
+from servebench.machine.infrastructure import InfrastructureError
 
 SERVER = Path(__file__).with_name("simulated.py")
 OPTIONS = {field.name for field in fields(Machine)} - {"port", "model", "slots", "context"}

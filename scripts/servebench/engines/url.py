@@ -12,9 +12,9 @@ from typing import Any
 
 import httpx
 
-from servebench import cache
 from servebench.engines.base import Adapter, Command, Difference, LaunchFailed, Server, ask
-from servebench.infrastructure import InfrastructureError, api_key, locked
+from servebench.machine import cache
+from servebench.machine.infrastructure import InfrastructureError, api_key, locked
 
 ROUND_TRIPS = 9
 log = logging.getLogger("servebench")

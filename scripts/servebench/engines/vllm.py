@@ -13,7 +13,7 @@ from servebench import plan
 from servebench.engines import metrics, runtime
 from servebench.engines.arguments import cache_dtype, unless, value
 from servebench.engines.base import Adapter, Command, Difference, unlike
-from servebench.infrastructure import InfrastructureError
+from servebench.machine.infrastructure import InfrastructureError
 
 IDLE_TIMEOUT_S = 30.0
 # Builds differ in the device's name and in whether both stand on one line; /metrics is preferred.

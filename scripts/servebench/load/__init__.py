@@ -4,5 +4,4 @@ Knows HTTP and the OpenAI chat stream; knows nothing of engines or of the workfl
 dependencies of the package, so that `servebench load` runs anywhere.
 """
 
-# Raised by hand when a change alters *what is measured*; results of another protocol are measured again.
-PROTOCOL: int = 1
+from __future__ import annotations

@@ -26,15 +26,15 @@ import numpy as np
 import psutil
 import pyarrow as pa
 
-from servebench import processor
-from servebench.cache import NAMED_BY
-from servebench.figures import CLIENT_CPU_LIMIT, percentile
-from servebench.infrastructure import writable
-from servebench.load import PROTOCOL
 from servebench.load.clock_server import Schedule, running
+from servebench.load.figures import CLIENT_CPU_LIMIT, percentile
 from servebench.load.measurement import Measurement
 from servebench.load.run import run
 from servebench.load.workload import Target, Workload
+from servebench.machine import processor
+from servebench.machine.cache import NAMED_BY
+from servebench.machine.infrastructure import writable
+from servebench.versions import PROTOCOL
 
 VARIANTS = {
     "steady": Schedule(),

@@ -29,8 +29,8 @@ from itertools import count
 from pathlib import Path
 from time import monotonic_ns
 
-from servebench.lifeline import follow_parent
 from servebench.load.limits import raise_nofile
+from servebench.machine.lifeline import follow_parent
 
 _HEAD = (
     b"HTTP/1.1 200 OK\r\nserver: servebench-clock\r\ncontent-type: text/event-stream\r\n"

@@ -10,13 +10,13 @@ import msgspec
 
 from servebench import __version__
 from servebench.faults import Fault
-from servebench.infrastructure import api_key
 from servebench.load import prompts
 from servebench.load.arrivals import read_trace
 from servebench.load.exchange import Exchange
 from servebench.load.stream import parse
 from servebench.load.transport import head
 from servebench.load.workload import Target, Workload
+from servebench.machine.infrastructure import api_key
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,13 +20,13 @@ import pyarrow.compute as pc
 import pyarrow.feather as feather
 
 from servebench.faults import Fault
-from servebench.load import PROTOCOL
 from servebench.load.arrivals import Pause
 from servebench.load.measurement import Measurement
 from servebench.load.requests import Requests
 from servebench.load.tokens import counter
 from servebench.load.workers import Job, LoadError, Workers
 from servebench.load.workload import Target, Workload
+from servebench.versions import PROTOCOL
 
 MANY_USERS = 32
 MANY_PROCESSES = 4

@@ -32,11 +32,10 @@ import pyarrow.compute as pc
 import pyarrow.feather as feather
 import uvloop
 
-from servebench.figures import percentile
-from servebench.lifeline import follow_parent
 from servebench.load.arrivals import Pause, schedule_ns
 from servebench.load.clock_server import read_clock
 from servebench.load.exchange import Exchange
+from servebench.load.figures import percentile
 from servebench.load.limits import raise_nofile
 from servebench.load.requests import Requests
 from servebench.load.stream import parse, to_tables
@@ -44,6 +43,7 @@ from servebench.load.tokens import counter
 from servebench.load.transport import Channel, Origin, Timeouts
 from servebench.load.users import Crew, Dispatcher, Ledger, Tickets, sleep_until
 from servebench.load.workers import Job
+from servebench.machine.lifeline import follow_parent
 
 _TICK_S = 0.02
 _PROGRESS_S = 1.0

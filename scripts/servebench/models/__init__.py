@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from servebench.infrastructure import InfrastructureError, locked
+from servebench.machine.infrastructure import InfrastructureError, locked
 from servebench.models import facts, file, hf, https, mirrors, ollama, pypi, requantize, scratch
 from servebench.models.checking import Mismatch, Wanted, accept, note, noted, recorded, remembered, size
 from servebench.plan import Model

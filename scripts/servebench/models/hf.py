@@ -12,7 +12,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from servebench.infrastructure import InfrastructureError, api_key
+from servebench.machine.infrastructure import InfrastructureError, api_key
 from servebench.models.checking import Mismatch, Wanted, accept, files
 
 SOURCE = re.compile(r"hf://(?P<owner>[^/@]+)/(?P<repository>[^/@]+)(?:/(?P<file>[^@]+))?(?:@(?P<revision>[^@]+))?")

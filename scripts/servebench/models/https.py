@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 import httpx
 
-from servebench.infrastructure import InfrastructureError
+from servebench.machine.infrastructure import InfrastructureError
 
 ATTEMPTS = 5
 TIMEOUT = httpx.Timeout(30.0, read=60.0)

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from servebench.infrastructure import InfrastructureError
+from servebench.machine.infrastructure import InfrastructureError
 from servebench.models import file, hf, https, ollama
 from servebench.models.checking import Mismatch, Wanted, accept
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import httpx
 
-from servebench.infrastructure import InfrastructureError
+from servebench.machine.infrastructure import InfrastructureError
 from servebench.models import file, https
 
 REGISTRY = "registry.ollama.ai"  # the default host in Ollama's names

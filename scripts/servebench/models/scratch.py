@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from servebench.infrastructure import InfrastructureError, locked
+from servebench.machine.infrastructure import InfrastructureError, locked
 from servebench.models.checking import Mismatch, Wanted, accept, recorded, size
 
 

@@ -13,11 +13,12 @@ from typing import Any
 import pyarrow as pa
 
 from servebench.charts.bars import usual_users
-from servebench.charts.style import Row, digits, rows_of, span
 from servebench.plan import Plan
 from servebench.report.content import anchor
+from servebench.report.ranges import overlap, separated
+from servebench.tables.files import Row, rows_of
+from servebench.words.numbers import span
 
-ENDS = ("min", "max")
 FEW, SOME = 2, 16  # up to how many users count as one person trying, and as a small group
 
 
@@ -80,23 +81,6 @@ def _highest(rows: Sequence[Row], figure: str, users: int | None, key: str) -> I
     weights = {row["quantization"] or "?" for row in (close or there[1:2])} - {first["quantization"] or "?"}
     if weights:
         yield Sentence("answer.weights", {"first": first["quantization"] or "?", "others": ", ".join(sorted(weights))})
-
-
-def separated(one: Row, other: Row, figure: str) -> bool:
-    """Whether the rounds tell the two apart: two or more of each, and no value in common."""
-    return min(one["rounds"], other["rounds"]) > 1 and not overlap(one, other, figure)
-
-
-def overlap(one: Row, other: Row, figure: str) -> bool:
-    """Whether the ranges of the rounds, as they are written on the page, have a value in common."""
-    (low, high), (other_low, other_high) = (
-        [_as_written(row[f"{figure}_{end}"]) for end in ENDS] for row in (one, other)
-    )
-    return low <= other_high and other_low <= high
-
-
-def _as_written(value: float) -> float:
-    return float(digits(value).replace(",", ""))
 
 
 def _line(rows: Sequence[Row], plan: Plan) -> Iterator[Sentence]:

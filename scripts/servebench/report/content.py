@@ -10,9 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from servebench import requirements
-from servebench.charts.style import Row, rows_of, span
+from servebench.outlook import requirements
 from servebench.plan import Plan, canonical
+from servebench.tables.files import Row, rows_of
+from servebench.words.numbers import span
 
 # The columns of the table of all values that are ranges.
 COLUMNS = ("output_tok_s", "user_tok_s", "ttft_p50_s", "ttft_p95_s", "target_requests")

@@ -8,9 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from servebench.charts.style import LANGUAGES, Row, digits, labels, rows_of, spoken, words
 from servebench.plan import Plan, Setting
-from servebench.tasks.comparisons import sentence
+from servebench.tables.evaluated.comparisons import sentence
+from servebench.tables.files import Row, rows_of
+from servebench.words import LANGUAGES, labels, spoken, words
+from servebench.words.numbers import digits
 
 Text = str | Mapping[str, str]  # as it is, or per language
 NUMBERS = ("characters_mean", "tokens_mean")

@@ -7,8 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from servebench.charts.style import Row, digits, rows_of, span, spoken
 from servebench.report.evaluated import Fold
+from servebench.tables.files import Row, rows_of
+from servebench.words import spoken
+from servebench.words.numbers import digits, span
 
 
 def figures(tables: Mapping[str, pa.Table]) -> list[dict[str, Any]]:

@@ -13,11 +13,13 @@ from typing import Any
 import pyarrow as pa
 
 from servebench.charts.bars import usual_users
-from servebench.charts.style import Row, digits, rows_of, span
 from servebench.plan import Plan
 from servebench.report import content
-from servebench.report.answer import Sentence, covered, met_at_most, named, separated, sources, span_of, starred
+from servebench.report.answer import Sentence, covered, met_at_most, named, sources, span_of, starred
 from servebench.report.evaluated import compared_id
+from servebench.report.ranges import separated
+from servebench.tables.files import Row, rows_of
+from servebench.words.numbers import digits, span
 
 Answer = Iterator[Sentence]
 

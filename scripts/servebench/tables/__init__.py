@@ -9,7 +9,7 @@ import pyarrow as pa
 from servebench.models.kv_cache import Cache
 from servebench.plan import Plan
 from servebench.schema import TableError
-from servebench.store import Discarded, Record
+from servebench.store.measurements import Discarded, Record
 from servebench.tables.derived import (
     cost,
     expected,
@@ -47,7 +47,7 @@ __all__ = [
     "cost",
     "discarded",
     "expected",
-    "make",
+    "from_records",
     "measurements",
     "memory",
     "paid_idle",
@@ -75,7 +75,7 @@ __all__ = [
 ]
 
 
-def make(
+def from_records(
     records: Sequence[Record],
     thrown_out: Iterable[Discarded],
     plan: Plan,

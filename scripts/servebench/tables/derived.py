@@ -16,9 +16,9 @@ from typing import Any
 import pyarrow as pa
 
 from servebench.engines import ADAPTERS
-from servebench.expected import as_text, compare
 from servebench.models.kv_cache import Cache, types_known
 from servebench.plan import Plan, Setting
+from servebench.tables.expected import as_text, compare
 from servebench.tables.files import table
 from servebench.tables.measured import micro_batch
 from servebench.tables.schemas import FIGURES, SCHEMAS

@@ -75,3 +75,12 @@ def _value(text: str) -> Any:
         except ValueError:
             continue
     return text
+
+
+Row = dict[str, Any]
+
+
+def rows_of(tables: Mapping[str, pa.Table], name: str, run: str | None = None) -> list[Row]:
+    """Rows of a table (of one run); none when the table was not made."""
+    rows: list[Row] = tables[name].to_pylist() if name in tables else []
+    return [row for row in rows if run is None or row["run"] == run]

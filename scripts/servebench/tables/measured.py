@@ -14,9 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from servebench.engines import arguments
-from servebench.figures import SCHEDULED_MODES, Line, measurement_figures
+from servebench.load.figures import SCHEDULED_MODES, measurement_figures
+from servebench.load.line import Line
 from servebench.plan import ForeignUse
-from servebench.store import Discarded, Record
+from servebench.store.measurements import Discarded, Record
 from servebench.tables.files import table
 from servebench.tables.schemas import DETAILS, FIGURES, SCHEMAS
 from servebench.tables.watched import in_window, slowed

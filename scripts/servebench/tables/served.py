@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from servebench.store import Record
+from servebench.store.measurements import Record
 from servebench.tables.files import table
 from servebench.tables.measured import micro_batch, order, place_of, references
 from servebench.tables.schemas import SCHEMAS

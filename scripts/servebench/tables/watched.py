@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from servebench.store import Record
+from servebench.store.measurements import Record
 
 # Clocks that are lower than they should be. `power_cap` is none of them: under full load it is a GPU's usual state.
 SLOWING = ("hw_slowdown", "sw_thermal", "hw_thermal", "hw_power_brake")

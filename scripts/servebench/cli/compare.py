@@ -1,0 +1,62 @@
+"""servebench compare: two experiments side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from servebench.report.comparison import SAID, Comparison, compare, read
+from servebench.words.numbers import digits
+
+
+def command(first: str, second: str, out: Path | None) -> None:
+    """Print the comparison, and write it as a page to `out`."""
+    found = compare(read(first), read(second))
+    console = Console(soft_wrap=False)
+    if not console.is_terminal:
+        console = Console(width=160)
+    console.print(table(found))
+    for line in notes(found):
+        console.print(line, markup=False)
+    if out is not None:
+        from servebench.report import comparison_page
+
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(comparison_page.page(found), encoding="utf-8")
+        console.print(f"the page is {out}", markup=False)
+
+
+def table(found: Comparison) -> Table:
+    """The pairs, for a terminal."""
+    made = Table(title=f"A: {found.first.folder}   B: {found.second.folder}", title_justify="left")
+    for name in ("setting", "users", "figure", "A", "B", "B ÷ A", ""):
+        made.add_column(name, justify="left" if name in ("setting", "figure", "") else "right")
+    before: Any = None
+    for pair in found.pairs:
+        place = (pair.run, pair.setting, pair.users)
+        mark = " *" if pair.marks else ""
+        head = ("", "") if place == before else (f"{pair.run} {pair.setting}{mark}", str(pair.users))
+        said = SAID[pair.verdict] if pair.verdict else "not measured in both"
+        made.add_row(*head, pair.figure, pair.first, pair.second, digits(pair.ratio), said)
+        before = place
+    return made
+
+
+def notes(found: Comparison) -> Iterator[str]:
+    """What must be known to read the table."""
+    yield "Smaller to larger of the rounds; ratios are of middles. Separated: no value in common, two rounds each."
+    if any(pair.marks for pair in found.pairs):
+        yield "* a row with marks in A or B: see their pages."
+    if any(found.only):
+        yield f"Not compared: {found.only[0]} settings × users only measured in A, {found.only[1]} only in B."
+    if found.evaluated:
+        yield "Evaluated answers are not compared here: see the page of each experiment."
+    for difference in found.differences:
+        named = ", ".join(difference.settings)
+        yield f"differs: {difference.what}: A {difference.first}, B {difference.second} ({named})"
+    if not found.differences:
+        yield "Nothing that is recorded of machine, engine, model, setting and workload differs."

@@ -1,0 +1,151 @@
+"""The verbs `load` and `calibrate`: options into a target and a workload."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from secrets import randbits
+from typing import Annotated, Any
+
+import typer
+
+from servebench.load import jsonl
+from servebench.load.line import Line
+from servebench.load.workload import LEAST, MOST, Target, Workload
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+Option = typer.Option
+
+
+@app.command("load")
+def load(
+    url: Annotated[str, Option(help="The server's root, e.g. http://127.0.0.1:8000.")],
+    model: Annotated[str, Option(help="The model, as the server calls it.")],
+    out: Annotated[Path, Option(help="Folder for requests.parquet, chunks.parquet and summary.json.")],
+    users: Annotated[
+        int, Option(min=1, help="Simulated people (open loop, trace: connections opened beforehand).")
+    ] = 1,
+    warmup: Annotated[float, Option(help="Seconds, and until everybody's first request is over.")] = 15.0,
+    window: Annotated[float, Option(help="Seconds of the measurement.")] = 60.0,
+    min_targets: Annotated[
+        int | None, Option(help="Lengthen the window until so many requests were sent in it.")
+    ] = None,
+    requests: Annotated[int | None, Option(help="Instead of a window: so many requests, timed as a whole.")] = None,
+    rate: Annotated[float | None, Option(help="Open loop: requests per second, whatever the server does.")] = None,
+    arrivals: Annotated[str, Option(help="Open loop: poisson or constant.")] = "poisson",
+    think: Annotated[
+        str | None,
+        Option(help="Pause before the next request: SECONDS, exp:MEAN, uniform:LOW,HIGH or lognormal:MEAN,SIGMA."),
+    ] = None,
+    turns: Annotated[int | None, Option(help="Conversations of so many turns, their history growing.")] = None,
+    trace: Annotated[Path | None, Option(help="JSONL of arrival_s, prompt or messages, max_tokens.")] = None,
+    shared_prefix: Annotated[int | None, Option(help="One system prompt of about so many tokens before all.")] = None,
+    prompts: Annotated[
+        str, Option(help="A built-in set, a folder with set.yaml, or a JSONL or ShareGPT file.")
+    ] = "en-short",
+    system: Annotated[str | None, Option(help="System message instead of the set's.")] = None,
+    instruction: Annotated[str | None, Option(help="Instruction instead of the set's.")] = None,
+    max_tokens: Annotated[int, Option(min=1, help="Most output tokens of a reply.")] = 256,
+    temperature: float = 0.0,
+    top_p: float = 1.0,
+    seed: Annotated[
+        int | None,
+        Option(help="Of prompts, number lines, pauses, arrivals; default: another each time, so that no cache helps."),
+    ] = None,
+    timeout: Annotated[float, Option(help="Seconds from sending to the end of a reply.")] = 120.0,
+    idle_timeout: Annotated[float | None, Option(help="Seconds of silence in a reply; pings are silence.")] = None,
+    connect_timeout: float = 10.0,
+    spread: Annotated[
+        float | None, Option(help="Seconds over which users start; default: one answer's length.")
+    ] = None,
+    processes: Annotated[int | None, Option(min=1, help="Worker processes; default: 1, from 32 users on 4.")] = None,
+    extra: Annotated[str, Option(help="JSON object that goes over the request's body; null takes a key out.")] = "{}",
+    header: Annotated[list[str] | None, Option(help="NAME: VALUE, sent with each request; may be repeated.")] = None,
+    api_key_env: Annotated[str | None, Option(help="Environment variable that holds the bearer token.")] = None,
+    tokenizer: Annotated[Path | None, Option(help="tokenizer.json, for servers that send no usage.")] = None,
+    keep_text: Annotated[bool, Option(help="Keep the replies in requests.parquet.")] = False,
+    line_ttft: Annotated[float, Option(help="The line: TTFT p95 at most, seconds.")] = 2.0,
+    line_speed: Annotated[float, Option(help="The line: tokens per second for one user at least.")] = 10.0,
+) -> None:
+    """Load any OpenAI-compatible chat server and say what people would get. Exits 1 when any request failed."""
+    from servebench.cli.load_report import run_load
+
+    values: dict[str, Any] = {
+        "mode": _mode(requests, rate, turns, trace, shared_prefix),
+        "prompts": prompts,
+        "max_tokens": max_tokens,
+        "temperature": temperature,
+        "top_p": top_p,
+        "warmup_s": warmup,
+        "window_s": window,
+        "timeout_s": timeout,
+        "idle_timeout_s": idle_timeout,
+        "connect_timeout_s": connect_timeout,
+        "min_targets": min_targets,
+        "requests": requests,
+        "rate": rate,
+        "arrivals": arrivals,
+        "think": think,
+        "turns": turns,
+        "trace": None if trace is None else str(trace),
+        "shared_prefix_tokens": shared_prefix,
+        "system": system,
+        "instruction": instruction,
+        "tokenizer": None if tokenizer is None else str(tokenizer),
+        "spread_s": spread,
+        "keep_text": keep_text,
+    }
+    target = Target(url=url, model=model, extra=_object(extra), api_key_env=api_key_env, headers=_headers(header))
+    line = Line(ttft_p95_s=line_ttft, user_tok_s=line_speed)
+    seed = randbits(32) if seed is None else seed
+    raise typer.Exit(run_load(target, Workload(**values), users, out, processes=processes, seed=seed, line=line))
+
+
+def _mode(
+    requests: int | None, rate: float | None, turns: int | None, trace: Path | None, shared_prefix: int | None
+) -> str:
+    ways = {"count": requests, "open": rate, "conversation": turns, "trace": trace}
+    asked = [name for name, value in ways.items() if value is not None]
+    if len(asked) > 1:
+        raise typer.BadParameter("--requests, --rate, --turns and --trace are different ways to load: give one")
+    return asked[0] if asked else "closed" if shared_prefix is None else "shared-prefix"
+
+
+def _object(text: str) -> dict[str, Any]:
+    found = jsonl.value("--extra", text.encode(errors="surrogatepass"), "give one JSON object")
+    if not isinstance(found, dict):
+        raise typer.BadParameter(f"--extra: {text!r} is not a JSON object")
+    return found
+
+
+def _headers(lines: list[str] | None) -> dict[str, str]:
+    pairs = [line.partition(":") for line in lines or []]
+    for name, colon, _ in pairs:
+        if not colon:
+            raise typer.BadParameter(f"--header: {name!r} is not NAME: VALUE")
+    return {name.strip().lower(): value.strip() for name, _, value in pairs}
+
+
+@app.command("calibrate")
+def calibrate(
+    out: Annotated[Path, Option(help="Folder for calibration.json.")],
+    users: Annotated[str, Option(help="Numbers of users, separated by commas.")] = "1,16,64,128,256",
+    window: Annotated[float, Option(help="Seconds of each measurement.")] = 5.0,
+    processes: Annotated[int | None, Option(min=1, help="Worker processes; default: 1, from 32 users on 4.")] = None,
+    cpus: Annotated[
+        int | None, Option(min=1, help="CPUs for the load, as a setting's cpus: {load: N}; default: all.")
+    ] = None,
+) -> None:
+    """Load a clock instead of a server and say how wrong this client is here. Exits 1 beyond the bounds."""
+    from servebench.cli.load_report import run_calibrate
+    from servebench.machine.cpus import allot
+
+    try:
+        counts = [int(count) for count in users.split(",")]
+    except ValueError:
+        counts = []
+    if not counts or min(counts) < 1:
+        raise typer.BadParameter(f"--users: {users!r} is not positive integers separated by commas")
+    if not LEAST <= window <= MOST:
+        raise typer.BadParameter(f"--window: {window} is not from {LEAST:g} to {MOST:g} seconds")
+    alone = allot({"load": cpus})["load"] if cpus else []
+    raise typer.Exit(run_calibrate(counts, out, window_s=window, processes=processes, cpus=alone))

@@ -1,0 +1,238 @@
+"""What `servebench load` and `servebench calibrate` do: run, write the files, say it readably."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn
+from rich.progress import Progress as Bar
+from rich.table import Table
+
+from servebench.load import calibrate, figures
+from servebench.load import line as line_
+from servebench.load.measurement import Measurement
+from servebench.load.records import write_measurement
+from servebench.load.run import measure
+from servebench.load.workload import Target, Workload
+from servebench.machine import cache
+from servebench.machine.infrastructure import writable
+
+# What the printed summary shows, in order: figure, what it is, format.
+_SHOWN = (
+    ("output_tok_s", "output tok/s", "{:,.1f}"),
+    ("user_tok_s", "user tok/s (median)", "{:.1f}"),
+    ("ttft_p50_s", "TTFT p50", "{:.3f} s"),
+    ("ttft_p95_s", "TTFT p95", "{:.3f} s"),
+    ("ttft_p95_all_s", "TTFT p95, failures as +∞", "{:.3f} s"),
+    ("e2e_p50_s", "whole reply p50", "{:.2f} s"),
+    ("inter_chunk_p99_s", "gap between chunks p99", "{:.3f} s"),
+    ("target_requests", "target requests", "{}"),
+    ("failures", "failures among them", "{}"),
+    ("other_failures", "failures among the others", "{}"),
+    ("reasoning_replies", "replies with reasoning", "{}"),
+    ("prompt_tokens_p50", "prompt tokens (median)", "{:.0f}"),
+    ("cached_tokens_mean", "of them cached (mean)", "{:.0f}"),
+    ("output_tokens_mean", "output tokens (mean)", "{:.1f}"),
+    ("in_flight_mean", "streams at once (mean)", "{:.1f}"),
+    ("backlog_end", "backlog at the end", "{}"),
+    ("meets_line", "the line is met", "{}"),
+    ("line_confidence", "confidence in the line's p95", "{:.1%}"),
+)
+_CLIENT = (
+    ("client_cpu_ratio", "CPU of the busiest process", "{:.1%}"),
+    ("client_loop_lag_p99_s", "event-loop lag p99", "{:.4f} s"),
+    ("send_delay_p99_s", "sent later than due p99", "{:.4f} s"),
+)
+
+
+def run_load(
+    target: Target,
+    workload: Workload,
+    users: int,
+    out: Path,
+    *,
+    processes: int | None,
+    seed: int,
+    line: line_.Line,
+) -> int:
+    """Load a server; write requests.parquet, chunks.parquet and summary.json into `out` and print the summary.
+    The exit status: 1 when any request failed, else 0."""
+    writable(out, "--out")
+    console = Console(stderr=True)
+    tell = phases(console)
+    tell(expected(workload, users))
+    columns = (TextColumn("{task.fields[phase]}"), BarColumn(), TextColumn("{task.fields[counts]}"))
+    with Bar(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("load", total=None, phase="starting", counts="")
+
+        def show(state: dict[str, Any]) -> None:
+            counts = f"{state['elapsed_s']:.0f} s, {state['running']} running, {state['finished']} finished"
+            if state["failures"]:
+                counts += f", [red]{state['failures']} failed"
+            tell(state["phase"], f": {counts}")
+            bar.update(task, completed=state["elapsed_s"], total=state["total_s"], phase=state["phase"], counts=counts)
+
+        measured = measure(target, workload, users, processes=processes, seed=seed, progress=show)
+    known = calibrate.known(cache.root(), processes=processes)
+    found = figures.measurement_figures(
+        measured.requests,
+        measured.chunks,
+        measured.meta,
+        line,
+        calibrated_users=known["max_users"] if known else None,
+    )
+    write_measurement(out, measured.requests, measured.chunks, {**found, "meta": measured.meta, "calibration": known})
+    _print_summary(Console(), measured, {**found, "meets_line": verdict(found, line)}, known)
+    return 1 if _failed(found) else 0
+
+
+def expected(workload: Workload, count: int) -> str:
+    """What is about to be done and, where it can be known, for how long."""
+    whole = workload.mode in figures.WHOLE_MODES
+    takes = "" if whole else f": at least {workload.warmup_s + workload.window_s:.0f} s, and until the last reply"
+    return f"loading with {counted(count)}{takes}"
+
+
+def phases(console: Console) -> Callable[..., None]:
+    """Prints what is said first of each phase, where no bar can be drawn."""
+    said: set[str] = set()
+
+    def tell(phase: str, more: str = "") -> None:
+        if not console.is_terminal and phase not in said:
+            said.add(phase)
+            console.print(f"{phase}{more}", highlight=False)
+
+    return tell
+
+
+def counted(count: int) -> str:
+    """ "1 user", "4 users"."""
+    return f"{count} user{'' if count == 1 else 's'}"
+
+
+def verdict(found: dict[str, Any], line: line_.Line) -> str:
+    """Whether the line is met, and if not, what misses it."""
+    if found["meets_line"]:
+        return "yes"
+    misses = []
+    if found["target_requests"] < line.min_targets:
+        misses.append(f"{found['target_requests']} requests of {line.min_targets}")
+    if found["failures"]:
+        misses.append(f"{found['failures']} failed")
+    ttft_s, speed = found["ttft_p95_all_s"], found["user_tok_s"]
+    if ttft_s is not None and ttft_s > line.ttft_p95_s:
+        misses.append(f"TTFT p95 {ttft_s:.3f} s, at most {line.ttft_p95_s:g}")
+    if speed is not None and speed < line.user_tok_s:
+        misses.append(f"{speed:.1f} tok/s for one user, at least {line.user_tok_s:g}")
+    elif speed is None and not misses:
+        misses.append("no reply in more than one piece, so no speed")
+    return f"no: {'; '.join(misses)}"
+
+
+def _failed(found: dict[str, Any]) -> int:
+    return int(found["failures"]) + int(found["other_failures"])
+
+
+def _print_summary(
+    console: Console, measured: Measurement, found: dict[str, Any], known: dict[str, Any] | None
+) -> None:
+    meta = measured.meta
+    window = f"{found['window_s']:.1f} s" if found["window_s"] else "nothing"
+    title = f"{meta['target']['model']} · {meta['mode']} · {counted(meta['users'])} · {window}"
+    table = Table(title=title, min_width=56)
+    table.add_column("figure")
+    table.add_column("value", justify="right")
+    _rows(table, found, _SHOWN)
+    for name in sorted(found):
+        if name.startswith("failures_") and found[name]:
+            table.add_row(f"  {name.removeprefix('failures_')}", f"[red]{found[name]}")
+    table.add_section()
+    table.add_row("[bold]this client", "")
+    _rows(table, found, _CLIENT)
+    for words, value in client_error(known, meta["users"]):
+        table.add_row(words, value)
+    console.print(table)
+    if skipped := meta["prompts"]["skipped"]:
+        words = "conversations in which nobody asks anything were skipped"
+        console.print(f"[yellow]{meta['prompts']['name']}: {skipped} {words}")
+    if found["invalid_reasons"]:
+        console.print(f"[yellow]not valid: {found['invalid_reasons']}")
+    evidence = [error for error in measured.requests.filter(_broken(measured))["error"].to_pylist() if error]
+    if evidence:
+        console.print("first failure:", style="red")
+        console.print(evidence[0], markup=False, highlight=False)
+
+
+def _broken(measured: Measurement) -> Any:
+    return [status not in ("ok", "cancelled") for status in measured.requests["status"].to_pylist()]
+
+
+def _rows(table: Table, found: dict[str, Any], shown: tuple[tuple[str, str, str], ...]) -> None:
+    for name, words, form in shown:
+        value = found.get(name)
+        if value is not None:
+            table.add_row(words, form.format(value))
+
+
+def client_error(known: dict[str, Any] | None, users: int) -> list[tuple[str, str]]:
+    """(words, value) of the client's own error on this machine: that of the smallest calibrated number of users that
+    is not below `users`."""
+    levels = [level for level in known["levels"] if level["users"] >= users] if known else []
+    if not levels:
+        return [("its error", f"unknown; servebench calibrate --users {users}")]
+    level = min(levels, key=lambda one: one["users"])
+    return [
+        (f"TTFT error p50/p99 (ms) at {level['users']} users", _pair_ms(level, "ttft_error")),
+        (f"arrival error p50/p99 (ms) at {level['users']} users", _pair_ms(level, "arrival_error")),
+    ]
+
+
+def _pair_ms(level: dict[str, Any], name: str) -> str:
+    values = (level[f"{name}_p50_s"], level[f"{name}_p99_s"])
+    return "/".join("–" if value is None else f"{value * 1e3:.2f}" for value in values)
+
+
+def run_calibrate(users: list[int], out: Path, *, window_s: float, processes: int | None, cpus: Sequence[int]) -> int:
+    """Calibrate; write calibration.json into `out` and this machine's cache, print it. The exit status: 1 when some
+    level is beyond the bounds, else 0."""
+    writable(out, "--out")
+    kept = cache.ready()
+    err = Console(stderr=True)
+
+    def told(level: dict[str, Any]) -> None:
+        verdict = "; ".join(level["beyond"]) or "within the bounds"
+        err.print(f"{level['variant']}, {level['users']} users: {verdict}", highlight=False)
+
+    measured = calibrate.calibrate(users, window_s=window_s, processes=processes, cpus=cpus, told=told)
+    found = calibrate.keep(measured, kept)
+    (out / "calibration.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    title = f"{found['machine']['processor']}, {found['machine']['cores']} cores"
+    table = Table(title=title, box=None, padding=(0, 1, 0, 0), header_style="dim")
+    table.add_column("clock", no_wrap=True)
+    for name in ("users", "proc.", "TTFT error\np50/p99 ms", "arrival error\np50/p99 ms", "delivered\n÷ ideal"):
+        table.add_column(name, justify="right")
+    for name in ("CPU s per\n100k chunks", "CPU"):
+        table.add_column(name, justify="right")
+    for level in measured["levels"]:
+        cpu = level["cpu_s_per_100k_chunks"]
+        table.add_row(
+            level["variant"],
+            str(level["users"]),
+            str(level["processes"]),
+            _pair_ms(level, "ttft_error"),
+            _pair_ms(level, "arrival_error"),
+            f"{level['delivered_ratio']:.4f}",
+            "–" if cpu is None else f"{cpu:.2f}",
+            f"{level['cpu_ratio']:.0%}",
+            style="red" if level["beyond"] else None,
+        )
+    console = Console()
+    console.print(table)
+    console.print(
+        f"This machine loads up to {found['max_users']} users truthfully (of those ever tried).", highlight=False
+    )
+    return 1 if any(level["beyond"] for level in measured["levels"]) else 0

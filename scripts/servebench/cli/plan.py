@@ -1,0 +1,186 @@
+"""`servebench plan`: what an experiment measures, how long it takes, what it needs and what of that is there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from servebench import ROOT
+from servebench.engines import environment
+from servebench.faults import Fault
+from servebench.machine import cache, gpu, host
+from servebench.outlook import duration, requirements
+from servebench.plan import Plan
+
+GIB = 2**30
+# Of a configuration's texts (config/schema.yaml).
+LANGUAGES = ("en", "ja")
+
+
+def command(plan: Plan, language: str) -> None:
+    """Print all of it, the configuration's texts in `language` (en or ja). Starts and fetches nothing."""
+    if language not in LANGUAGES:
+        raise Fault(f"--language: {language!r} is unknown; one of {', '.join(LANGUAGES)}")
+    results, cache_root = Path("results") / plan.experiment, cache.root(plan.runtime.cache)
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(f"[bold]{escape(say(plan.title, language))}[/bold]")
+    for run in plan.runs:
+        console.print(settings_table(plan, run))
+    for heading, lines in sections(plan, results, cache_root, language):
+        found = list(lines)
+        if found:
+            console.print(f"\n[bold]{heading}[/bold]")
+            for line in found:
+                console.print(f"  {escape(line)}")
+
+
+def settings_table(plan: Plan, run: str) -> Table:
+    """The sessions of a run's round, in order."""
+    table = Table(title=f"{run}, each round", title_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0))
+    for heading in ("setting", "model", "slots", "users", "takes"):
+        wraps = heading in ("model", "users")
+        table.add_column(heading, justify="right" if heading == "slots" else "left", no_wrap=not wraps, overflow="fold")
+    for setting in plan.settings.values():
+        if setting.run == run:
+            users = " ".join(map(str, setting.users))
+            takes = duration.minutes(duration.session_s(setting))
+            table.add_row(setting.name, setting.model.key, str(setting.slots), users, takes)
+    return table
+
+
+def sections(plan: Plan, results: Path, cache_root: Path, language: str) -> Iterator[tuple[str, Iterator[str]]]:
+    """Heading and lines of each part of the text."""
+    yield "To measure", to_measure(plan, results)
+    yield "Models", models(plan, results, cache_root)
+    yield "Engines", engines(plan, cache_root)
+    yield "Needed, and what is there", needs(plan, results, cache_root)
+    yield "Not verified", (f"{where}: {say(text, language)}" for where, text in requirements.unverified(plan))
+    yield "Not as in the source, or ours where it is silent", (say(text, language) for text in plan.deviations)
+
+
+def to_measure(plan: Plan, results: Path) -> Iterator[str]:
+    """Sessions and measurements by run, and time."""
+    for run in plan.runs:
+        settings = [setting for setting in plan.settings.values() if setting.run == run]
+        levels = sum(len(setting.users) for setting in settings)
+        yield (
+            f"{run}: {plan.rounds * len(settings)} sessions, {plan.rounds * levels} measurements"
+            f" ({len(settings)} settings, {levels} measurements a round, {plan.rounds} rounds)"
+        )
+    if asked := plan.evaluations:
+        sizes = ", ".join(f"{name} ({task.questions} questions)" for name, task in asked.tasks.items())
+        often = "twice" if asked.repeats > 1 else "once"
+        yield f"evaluations: {len(asked.targets)} targets, each asked {sizes} {often}, {asked.concurrency} at once"
+    yield duration.announcement(plan, results).removeprefix("servebench: ")
+    yield f"results: {results.absolute()}{'' if results.is_dir() else ', not there yet'}"
+
+
+def models(plan: Plan, results: Path, cache_root: Path) -> Iterator[str]:
+    """Each model: where from, how large, what identifies it."""
+    for download in requirements.downloads(plan, results, cache_root):
+        model = download.model
+        where = f"made from {model.requantize['from']}" if model.requantize else model.source
+        state = "in the cache" if download.present else "to be made" if model.requantize else "to be fetched"
+        if download.own and not download.present:
+            there = download.own.exists()
+            state = "there, to be taken into the cache" if there else "NOT FOUND: put it there or name another source"
+        if download.sha256 and model.sha256:
+            identity = f"sha256 {download.sha256[:12]}…"
+        elif download.sha256:
+            identity = f"first fetched as sha256 {download.sha256}"
+        else:
+            identity = "not verified" if model.unverified else "pinned by its source"
+        yield f"{model.key}: {where}, {size(download)}, {identity}, {state}"
+
+
+def engines(plan: Plan, cache_root: Path) -> Iterator[str]:
+    """What each engine is run from, and its settings."""
+    lacking = requirements.container_fault(plan)
+    for key in dict.fromkeys(setting.engine.key for setting in plan.settings.values()):
+        engine = plan.engines[key]
+        key += f" ({', '.join(s.name for s in plan.settings.values() if s.engine is engine)})"
+        if engine.environment:
+            lock = ROOT / "envs" / f"{engine.environment}.lock"
+            state = "in the cache" if environment.made(engine.environment, lock, cache_root) else "to be made"
+            yield f"{key}: environment {engine.environment}, {state}"
+        elif engine.image:
+            yield f"{key}: image {requirements.image(engine)}{f', {lacking}' if lacking else ''}"
+        elif engine.binary:
+            found = shutil.which(engine.binary)
+            yield f"{key}: program {found or f'{engine.binary}, NOT FOUND: install it or give its path'}"
+        elif engine.url:
+            told = f"server at {engine.url}{', a placeholder' if 'example.' in engine.url else ''}"
+            if name := engine.api_key_env:
+                told += f", its key in {name}{'' if os.environ.get(name) else ', NOT SET: export it before the run'}"
+            yield f"{key}: {told}"
+        else:
+            yield f"{key}: simulator"
+
+
+def needs(plan: Plan, results: Path, cache_root: Path) -> Iterator[str]:
+    """Disk, memory and CPUs: needed and there; what is not enough says so."""
+    wanted = [d for d in requirements.downloads(plan, results, cache_root) if not (d.present or d.own)]
+    to_fetch = sum(d.size_bytes or 0 for d in wanted)
+    unknown = [d.model.key for d in wanted if d.size_bytes is None]
+    if wanted:
+        more = f", and {', '.join(unknown)} of unknown size" if unknown else ""
+        yield f"disk for models, {cache_root}: {beside(to_fetch, requirements.free_bytes(cache_root))}{more}"
+    yield f"disk for raw data, {results}: {beside(requirements.raw_data_bytes(plan), requirements.free_bytes(results))}"
+    yield from memory(plan, results, cache_root)
+    if plan_cpus := next(iter(plan.settings.values())).cpus:
+        there, asked = len(host.cpus()), sum(plan_cpus.values())
+        short = "" if asked <= there else " – NOT ENOUGH"
+        split = ", ".join(f"{count} for the {who}" for who, count in plan_cpus.items())
+        yield f"CPUs: {asked} ({split}) of {there}{short}"
+
+
+def memory(plan: Plan, results: Path, cache_root: Path) -> Iterator[str]:
+    """The setting that needs most device memory, beside what the device has."""
+    found = requirements.memory(plan, results, cache_root)
+    if not found:
+        return
+    device = gpu.resolve(plan.runtime.device)
+    if device is None and (names := requirements.need_gpu(plan)):
+        yield f"GPU: this machine has none, and these need one: {', '.join(names)}"
+    there = device.memory_gib if device else psutil.virtual_memory().total / GIB
+    name = device.name if device else "memory of this machine, which has no GPU"
+    known = [one for one in found if one.gib is not None]
+    if known:
+        most = max(known, key=lambda one: one.gib or 0)
+        short = "" if (most.gib or 0) <= there else " – NOT ENOUGH"
+        share = f" in {most.share:.0%} of it" if most.share < 1 else ""
+        parts = f"weights {most.weights_gib:.1f}, KV cache {most.cache_gib:.1f}{share}"
+        yield f"{name}: at least {most.gib:.1f} GiB for {most.setting} ({parts}), {there:.1f} GiB there{short}"
+    unknown = [one.setting for one in found if one.gib is None]
+    if unknown:
+        yield f"memory not known, before their models are fetched or with their KV cache's type: {', '.join(unknown)}"
+
+
+def beside(needed: int, there: int) -> str:
+    """ "about 1.2 GB, 30.0 GB free"."""
+    return f"about {gigabytes(needed)}, {gigabytes(there)} free{'' if needed <= there else ' – NOT ENOUGH'}"
+
+
+def size(download: requirements.Download) -> str:
+    """ "98 MB", "about 9.8 GB", "size not known"."""
+    if download.size_bytes is None:
+        return "size not known"
+    return gigabytes(download.size_bytes) if download.exact else f"about {gigabytes(download.size_bytes)}"
+
+
+def gigabytes(amount: int) -> str:
+    """Decimal, as disks and downloads are counted: "98 MB", "9.8 GB"."""
+    return f"{amount / 1e9:.1f} GB" if amount >= 1e9 else f"{amount / 1e6:.0f} MB"
+
+
+def say(text: str | dict[str, str], language: str) -> str:
+    """A configured text in a language, English where it has no other."""
+    return text if isinstance(text, str) else text.get(language, text["en"])

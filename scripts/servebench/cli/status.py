@@ -1,0 +1,196 @@
+"""What of an experiment is measured, failed or discarded, and how to have it again."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from servebench.cli import watch
+from servebench.cli.load_report import counted
+from servebench.faults import Fault
+from servebench.load.jsonl import sendable
+from servebench.outlook import duration, inventory
+from servebench.plan import Plan, Setting, layout
+from servebench.sessions import progress
+from servebench.store import measurements, replies
+
+
+class UnknownMeasurement(Fault):
+    """Nothing of that name is in the experiment."""
+
+
+def report(plan: Plan, results: Path, configfiles: Sequence[Path] = ()) -> tuple[list[str], int]:
+    """Lines for the console, and the number of failed measurements. `configfiles` are those the plan was read from,
+    when it is not the quick start; they are part of the commands."""
+    options = _options(plan, configfiles)
+    folder = results / plan.experiment
+    lines: list[str] = []
+    failing: list[str] = []  # the setting of each
+    for one in _all(plan, folder):
+        if not one.file.exists():
+            continue
+        try:
+            record = measurements.read_metadata(one.file)
+        except measurements.StoreError as error:
+            failing.append(one.setting.name)
+            lines.append(f"damaged: {one}: {error}")
+            lines.append(
+                f"  again: servebench discard {one.setting.run} {one.setting.name} --round {one.round}"
+                f" --users {one.users} --why damaged{options} && snakemake --cores 1 all{options}"
+            )
+            continue
+        if record["status"] == "failed":
+            failing.append(one.setting.name)
+            lines.append(f"failed: {one}: {record['reason']}")
+            lines.append(f"  again: snakemake --cores 1 --force {one.path}{options}")
+    lines = [duration.announcement(plan, folder), *_by_setting(plan, folder, failing), *lines]
+    lines += [f"running: {watch.line(said)}" for said in progress.running(folder)]
+    failed = len(failing)
+    for target in plan.evaluations.targets.values() if plan.evaluations else ():
+        path = layout.target_path(folder, target.name)
+        line = _evaluation(plan, folder, target)
+        lines.append(f"{line.word}: evaluation of {target.name}{line.text}")
+        failed += line.word in ("failed", "damaged")
+        if line.again:
+            lines.append(f"  again: snakemake --cores 1 --force {path}{options}")
+    for thrown in measurements.Store(folder).discarded():
+        where = "{run} {setting} round {round}, ".format(**thrown.place) + counted(thrown.place["users"])
+        lines.append(f"discarded {thrown.discarded_at}: {where}: {thrown.why}")
+    return lines, failed
+
+
+def discard(
+    plan: Plan,
+    results: Path,
+    run: str,
+    setting: str,
+    round_: int | None,
+    users: int | None,
+    why: str,
+    configfiles: Sequence[Path] = (),
+) -> Iterator[str]:
+    """Throw out the measurements of a setting (of one round, of one number of users); yields what was done and what
+    measures them again. `configfiles` as of `report`."""
+    if not why.strip():
+        raise Fault(f"--why: {why!r} is no reason; say why, it is kept with the record")
+    sendable("--why", why)
+    if setting not in plan.settings or plan.settings[setting].run != run:
+        known = ", ".join(f"{s.run} {s.name}" for s in plan.settings.values())
+        raise UnknownMeasurement(f"{run} {setting}: is not in experiment {plan.experiment}; there are: {known}")
+    folder = results / plan.experiment
+    kept = measurements.Store(folder)
+    found = 0
+    for one in _all(plan, folder):
+        wanted = one.setting.name == setting and round_ in (None, one.round) and users in (None, one.users)
+        if wanted and one.file.exists():
+            found += 1
+            yield f"discarded {one}; kept as {kept.discard(one.digest, why, one.place)}"
+    if not found:
+        raise UnknownMeasurement(f"{run} {setting}: nothing of that is measured yet; see servebench status")
+    yield f"now: snakemake --cores 1 all{_options(plan, configfiles)}"
+
+
+def _options(plan: Plan, configfiles: Sequence[Path]) -> str:
+    """The files, and what was given over them, as a shell takes them."""
+    given = {"--configfile": [str(file) for file in configfiles], "--config": plan.overrides}
+    return "".join(f" {shlex.join([name, *values])}" for name, values in given.items() if values)
+
+
+def _by_setting(plan: Plan, folder: Path, failing: Sequence[str]) -> Iterator[str]:
+    """A line for each setting of which something is left, and one that names the others, but for those that are
+    `failing`, which are told elsewhere."""
+    left: dict[str, list[int]] = {}  # of each session, how many measurements
+    for session, users in inventory.missing(plan, folder):
+        left.setdefault(session.setting.name, []).append(len(users))
+    complete = []
+    for name, counts in left.items():
+        setting = plan.settings[name]
+        if not any(counts):
+            complete += [] if name in failing else [f"{setting.run} {name}"]
+            continue
+        whole = plan.rounds * len(setting.users)
+        yield (
+            f"left: {setting.run} {name}: {counts.count(0)} of {plan.rounds} sessions,"
+            f" {whole - sum(counts)} of {whole} measurements are there"
+        )
+    if complete:
+        yield f"complete: {', '.join(complete)}"
+
+
+class _State(NamedTuple):
+    """How things stand with an evaluation. `again`: it takes a forced run to change that."""
+
+    word: str
+    text: str
+    again: bool
+
+
+def _evaluation(plan: Plan, folder: Path, target: Setting) -> _State:
+    """By what is kept of its replies; its file alone says that its engine did not live through it."""
+    assert plan.evaluations
+    path = layout.target_path(folder, target.name)
+    try:
+        facts = replies.read(path).facts if path.exists() else {}
+    except Fault as error:
+        return _State("damaged", f": {error}", again=False)
+    try:
+        asked = inventory.answered(plan, folder, target)
+    except Fault as error:
+        return _State("damaged", f": {error}", again=path.exists())
+    current = facts.get("digest") == inventory.target_digest(plan, folder, target)
+    if current and facts["reason"]:
+        return _State("failed", f": {facts['reason']}", again=True)
+    whole, left, failed = (sum(getattr(part, name) for part in asked) for name in ("questions", "left", "failed"))
+    if left or not path.exists():
+        told = "; ".join(f"{part.name} {part.questions - part.left} of {part.questions}" for part in asked)
+        by_task = f" ({told})" if left < whole else ""
+        time_left = duration.minutes(duration.asking_s(plan.evaluations, target, asked))
+        return _State("left", f": {whole - left} of {whole} questions are asked{by_task}, {time_left}", again=current)
+    if failed:
+        return _State("failed", f": {failed} of {whole} questions", again=True)
+    return _State("complete", f", {whole} questions", again=False)
+
+
+@dataclass(frozen=True)
+class _Measurement:
+    """One of the plan's. `path` stands for it under measurements/; in the store it is `stored`, as configured."""
+
+    setting: Setting
+    round: int
+    users: int
+    path: Path
+    stored: Path
+
+    def __str__(self) -> str:
+        return f"{self.setting.run} {self.setting.name} round {self.round}, {counted(self.users)}"
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """As `store.PLACE`."""
+        setting = self.setting
+        return {"run": setting.run, "setting": setting.name, "round": self.round, "users": self.users}
+
+    @property
+    def file(self) -> Path:
+        """Where it is, if it is: `path`, or in the store alone, when its session has failed after it."""
+        return self.path if self.path.exists() else self.stored
+
+    @property
+    def digest(self) -> str:
+        """Its name in the store: what it says itself, else that of the same file, else as configured."""
+        try:
+            return str(measurements.read_metadata(self.file)["identity"]["digest"])
+        except measurements.StoreError:
+            same = (file.stem for file in self.stored.parent.glob("*.parquet") if file.samefile(self.file))
+            return next(same, self.stored.stem)
+
+
+def _all(plan: Plan, folder: Path) -> Iterator[_Measurement]:
+    for session in plan.sessions():
+        setting, round_ = session.setting, session.round
+        for users in setting.users:
+            path = layout.users_path(folder, setting, round_, users)
+            yield _Measurement(setting, round_, users, path, inventory.stored_path(plan, folder, session, users))

@@ -1,0 +1,7 @@
+"""Turn YAML into a plan; each fault is one line that names file, key, value and remedy."""
+
+from servebench.configuration.build import load, overrides, read
+from servebench.configuration.files import engine_pin, prompts_digest, prompts_path, trace_digest
+from servebench.configuration.origin import ConfigError
+
+__all__ = ["ConfigError", "engine_pin", "load", "overrides", "prompts_digest", "prompts_path", "read", "trace_digest"]

@@ -1,0 +1,211 @@
+"""From YAML to a `Plan`: what a configuration may say, and one clear sentence for each thing it may not.
+
+Messages name file, key, value and remedy, and come before anything is fetched or started.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from servebench import ROOT
+from servebench.configuration.faults import WORKLOAD_DEFAULTS, cross_faults, schema_faults, value_faults
+from servebench.configuration.files import engine_pin, prompts_digest, trace_digest
+from servebench.configuration.origin import ConfigError, Origin, _in_checkout
+from servebench.load.line import Line
+from servebench.plan import Engine, Evaluations, Model, Plan, Runtime, Setting
+from servebench.tasks import TASKS, sets
+
+COMMON = ("args", "env", "request", "expect")  # keys of an engine that all its settings get
+
+
+def load(config: Mapping[str, Any], files: Sequence[str | Path], overrides: Mapping[str, Any] | None = None) -> Plan:
+    """Check `config` (as merged from `files`, in order, and `overrides` of the command line) and build the plan; raises
+    `ConfigError`."""
+    overrides = overrides or {}
+    origin = Origin(files, overrides)
+    config = _present(config)
+    faults = list(value_faults(config, origin)) or list(schema_faults(config, origin))
+    if faults:
+        raise ConfigError("\n".join(faults))
+    faults = list(cross_faults(config, origin))
+    if faults:
+        raise ConfigError("\n".join(faults))
+    models = {
+        key: msgspec.convert({"key": key, "name": key, **entry}, Model) for key, entry in config["models"].items()
+    }
+    engines = {
+        key: msgspec.convert({"key": key, "pin": engine_pin(entry), **_without(entry, COMMON)}, Engine)
+        for key, entry in config["engines"].items()
+    }
+    runs: dict[str, dict[str, Any]] = {
+        name: dict(entry or {}) for name, entry in (config.get("runs") or {"main": {}}).items()
+    }
+    settings = {}
+    for name, entry in config["settings"].items():
+        run = entry.get("run", next(iter(runs)))
+        workload = {**WORKLOAD_DEFAULTS, **config["workload"], **(runs[run].get("workload") or {})}
+        settings[name] = _setting(
+            config,
+            name,
+            {
+                **entry,
+                "run": run,
+                "users": sorted(entry["users"]),
+                "processes": workload.pop("processes", None),
+                "workload": workload,
+                "prompts_sha256": prompts_digest(workload["prompts"]),
+                "trace_sha256": trace_digest(workload.get("trace")),
+            },
+            engines,
+            models,
+        )
+    ordered = {n: s for run in runs for n, s in settings.items() if s.run == run}
+    return Plan(
+        experiment=config["experiment"],
+        title=config.get("title", config["experiment"]),
+        files=tuple(_in_checkout(file) or f"/path/to/{Path(file).name}" for file in files),
+        overrides=tuple(f"{key}={_as_argument(value)}" for key, value in overrides.items()),
+        rounds=config.get("rounds", 2),
+        line=msgspec.convert(config.get("line", {}), Line),
+        reference=config.get("reference"),
+        cost=config.get("cost"),
+        deviations=tuple(config.get("deviations", ())),
+        unverified=tuple(config.get("unverified", ())),
+        models=models,
+        engines=engines,
+        settings=ordered,
+        runs=runs,
+        evaluations=_evaluations(config, engines, models) if "evaluations" in config else None,
+        charts=dict(config.get("charts", {})),
+        runtime=msgspec.convert(config.get("runtime", {}), Runtime),
+    )
+
+
+def _as_argument(value: Any) -> str:
+    """A value as snakemake --config reads it."""
+    return "" if value is None else json.dumps(value) if isinstance(value, Mapping | list) else str(value)
+
+
+def _setting(
+    config: Mapping[str, Any],
+    name: str,
+    entry: Mapping[str, Any],
+    engines: Mapping[str, Engine],
+    models: Mapping[str, Model],
+) -> Setting:
+    """`entry` with its engine and model, and with what all settings of the engine have in common."""
+    return msgspec.convert(
+        {
+            **entry,
+            **_with_common(config["engines"][entry["engine"]], entry),
+            "name": name,
+            "engine": engines[entry["engine"]],
+            "model": models[entry["model"]],
+            "cpus": config.get("cpus"),
+        },
+        Setting,
+    )
+
+
+def _evaluations(config: Mapping[str, Any], engines: Mapping[str, Engine], models: Mapping[str, Model]) -> Evaluations:
+    section = config["evaluations"]
+    common = {"run": "evaluations", "users": [section["concurrency"]]}
+    targets = {
+        name: _setting(config, name, {**entry, **common}, engines, models) for name, entry in section["targets"].items()
+    }
+    tasks = {name: _task_set(name, entry) for name, entry in section["tasks"].items()}
+    under_load = section.get("under_load")
+    if under_load:
+        workload = {**WORKLOAD_DEFAULTS, **config["workload"]}
+        under_load = {
+            "targets": [section["baseline"]],
+            **under_load,
+            "questions": min(under_load["questions"], tasks[under_load["task"]]["questions"]),
+            "workload": _without(workload, ("processes",)),
+            "prompts_sha256": prompts_digest(workload["prompts"]),
+        }
+    return msgspec.convert({**section, "targets": targets, "tasks": tasks, "under_load": under_load}, Evaluations)
+
+
+def _task_set(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
+    task, chosen = TASKS[name], entry.get("set", sets.FULL)
+    path = sets.local(task, chosen, ROOT)
+    if path is not None:
+        there, sha256 = len(task.load(path)), hashlib.sha256(path.read_bytes()).hexdigest()
+    else:
+        assert task.source  # published
+        there, sha256 = task.source.questions, task.source.sha256
+    return {
+        "set": chosen,
+        "sha256": sha256,
+        "questions": min(there, entry.get("limit", there)),
+        "max_tokens": entry.get("max_tokens", task.max_tokens),
+        "request": entry.get("request", {}),
+    }
+
+
+def overrides(given: Sequence[str]) -> dict[str, Any]:
+    """KEY=VALUE of the command line, as snakemake --config reads them."""
+    from snakemake.cli import parse_config  # half a second, for those who need it
+
+    try:
+        return dict(parse_config(list(given)))
+    except ValueError as error:
+        raise ConfigError(f"--config: {shlex.join(given)}: {error}") from error
+
+
+def read(files: Sequence[str | Path], overrides: Mapping[str, Any] | None = None) -> Plan:
+    """Read configuration files as Snakemake merges them (later over earlier, key by key; `overrides` of the command
+    line over all) and `load` the result."""
+    merged: dict[str, Any] = {}
+    for file in files:
+        try:
+            content = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ConfigError(f"{file}: cannot be read: {error.strerror}; name a file under config/") from error
+        except yaml.MarkedYAMLError as error:
+            line = "" if error.problem_mark is None else f"{error.problem_mark.line + 1}:"
+            told = f"is not valid YAML: {error.problem}; check this line and its indentation"
+            raise ConfigError(f"{file}:{line} {told}") from error
+        except (yaml.YAMLError, ValueError) as error:
+            raise ConfigError(f"{file}: is not valid YAML: {str(error).splitlines()[0]}") from error
+        if not isinstance(content, Mapping | None):
+            raise ConfigError(f"{file}: {content!r:.60} is no mapping of keys to values; see config/README.md")
+        _merge(merged, content or {})
+    _merge(merged, overrides or {})
+    return load(merged, files, overrides)
+
+
+def _merge(into: dict[str, Any], new: Mapping[str, Any]) -> None:
+    for key, value in new.items():
+        if isinstance(value, Mapping) and isinstance(into.get(key), dict):
+            _merge(into[key], value)
+        else:
+            into[key] = dict(value) if isinstance(value, Mapping) else value
+
+
+def _present(value: Any) -> Any:
+    """`value` without the keys an overlay set to null. In a `request`, null takes a key out of the body, and stays."""
+    if not isinstance(value, Mapping):
+        return value
+    return {k: v if k == "request" else _present(v) for k, v in value.items() if v is not None}
+
+
+def _without(entry: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    return {key: value for key, value in entry.items() if key not in keys}
+
+
+def _with_common(engine: Mapping[str, Any], setting: Mapping[str, Any]) -> dict[str, Any]:
+    """What an engine's settings have in common and what the setting adds: arguments in that order, so that it wins."""
+    mappings = {key: {**engine.get(key, {}), **setting.get(key, {})} for key in ("env", "request", "expect")}
+    if engine["kind"] == "simulator":  # nothing was published of it
+        mappings["expect"] = {}
+    return {"args": [*engine.get("args", ()), *setting.get("args", ())], **mappings}

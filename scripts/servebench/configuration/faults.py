@@ -1,0 +1,324 @@
+"""Find everything that a configuration may not say, one sentence for each fault."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, cast
+
+import jsonschema
+import yaml
+
+from servebench import ROOT
+from servebench.configuration.files import prompts_path
+from servebench.configuration.origin import Origin
+from servebench.engines import ADAPTERS
+from servebench.faults import Fault
+from servebench.load import prompts as prompt_sets
+from servebench.load.arrivals import Pause, read_trace
+from servebench.load.workload import Target, Workload
+from servebench.plan import Runtime
+from servebench.tasks import TASKS, sets
+
+PINNED = re.compile(r"^hf://.*@[0-9a-f]{40}$|^ollama://.*@sha256:[0-9a-f]{64}$")
+
+
+# The measures that are compared (servebench.tasks.scores), and the task each belongs to.
+MEASURED_BY = {
+    "jcommonsenseqa": "jcommonsenseqa",
+    "mgsm": "mgsm",
+    "proof_fixed": "proofreading",
+    "proof_rewritten": "proofreading",
+}
+WORKLOAD_DEFAULTS: Mapping[str, Any] = {
+    "mode": "closed",
+    "temperature": 0,
+    "top_p": 1.0,
+    "seed": 0,
+    "timeout_s": 120,
+}
+
+
+def _integer(checker: jsonschema.TypeChecker, value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _number(checker: jsonschema.TypeChecker, value: Any) -> bool:
+    return _integer(checker, value) or (isinstance(value, float) and math.isfinite(value))
+
+
+# JSON Schema takes 4.0 for an integer, and YAML has numbers that JSON has not (.nan, .inf).
+Validator = cast(Any, jsonschema.validators).extend(
+    jsonschema.Draft202012Validator,
+    type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine_many({"integer": _integer, "number": _number}),
+)
+
+
+# What a `request` cannot change: servebench sends it, and its figures rest on it.
+_SENT = {
+    "model": "name the model under models and settings",
+    "messages": "name the prompts as workload.prompts",
+    "prompt": "name the prompts as workload.prompts",
+    "stream": "what is measured is a stream",
+    "n": "what is measured is one reply to a request",
+}
+
+
+def value_faults(value: Any, origin: Origin, path: Sequence[str | int] = ()) -> Iterator[str]:
+    """Keys and values that nothing can take, wherever they stand, and what a `request` may not hold."""
+    where = [*path]
+    asked = "request" in path
+    if isinstance(value, Mapping):
+        for key, held in value.items():
+            if not isinstance(key, str):
+                yield origin.fault([*path, str(key)], f"{key!r} is a key that is no text; write it in quotes")
+            elif path and path[-1] == "request" and key in _SENT and held is not None:
+                yield origin.fault([*path, key], f"cannot be changed; {_SENT[key]}")
+            else:
+                yield from value_faults(held, origin, [*path, key])
+    elif isinstance(value, list):
+        for place, held in enumerate(value):
+            yield from value_faults(held, origin, [*path, place])
+    elif isinstance(value, str) and (wrong := re.search("[\0\ud800-\udfff]", value)):
+        yield origin.fault(where, f"{value!a:.60} has {wrong[0]!a}, which no file or server takes; leave it out")
+    elif asked and where[-1] in ("max_tokens", "max_completion_tokens") and not (type(value) is int and value > 0):
+        if value is not None:
+            yield origin.fault(where, f"{value!r:.60} is no number of tokens; use 1 or more, or workload.max_tokens")
+    elif isinstance(value, int) and abs(value) > 2**53:
+        yield origin.fault(where, "is a number of more than 2^53; use a smaller one")
+    elif asked and isinstance(value, float) and not math.isfinite(value):
+        yield origin.fault(where, f"{value} is no number that JSON has; use another")
+
+
+def schema_faults(config: Mapping[str, Any], origin: Origin) -> Iterator[str]:
+    """Faults against config/schema.yaml, one sentence each."""
+    schema = yaml.safe_load((ROOT / "config" / "schema.yaml").read_text(encoding="utf-8"))
+    validator = Validator(schema)
+    for error in sorted(validator.iter_errors(config), key=lambda e: [str(part) for part in e.absolute_path]):
+        yield from _schema_sentences(error, origin)
+
+
+def _schema_sentences(error: jsonschema.ValidationError, origin: Origin) -> Iterator[str]:
+    path = list(error.absolute_path)
+    value = json.dumps(error.instance, ensure_ascii=False, default=str)
+    rule, wanted, schema = str(error.validator), cast(Any, error.validator_value), cast(Any, error.schema)
+    if rule == "additionalProperties" and isinstance(error.instance, Mapping):
+        known = sorted(schema.get("properties", {}))
+        for key in sorted(set(error.instance) - set(known)):
+            yield origin.fault([*path, key], f"is not a known key; known here: {', '.join(known)}")
+        return
+    if rule == "required":
+        missing = [key for key in wanted if key not in cast(Any, error.instance)]
+        if not error.message.startswith(repr(missing[0])):
+            return  # it is told with the first
+        yield origin.fault(path, f"lacks {', '.join(missing)}; add {'it' if len(missing) == 1 else 'them'}")
+        return
+    sentences = {
+        "type": f"{value} is not {_a(wanted)}{_in_a_list(wanted, error.instance)}" if rule == "type" else "",
+        "enum": f"{value} is not one of {', '.join(map(str, wanted))}" if rule == "enum" else "",
+        "minimum": f"{value} is smaller than {wanted}; {_least(schema, wanted)}",
+        "exclusiveMinimum": f"{value} is not greater than {wanted}",
+        "maximum": f"{value} is greater than {wanted}",
+        "pattern": f"{value} does not fit; {schema.get('description')}",
+        "minItems": f"{value} has fewer than {wanted} entries",
+        "uniqueItems": f"{value} names an entry twice",
+    }
+    yield origin.fault(path, sentences.get(rule, error.message))
+
+
+def _a(kind: Any) -> str:
+    names = {
+        "integer": "an integer",
+        "object": "a mapping",
+        "array": "a list",
+        "string": "a text",
+        "number": "a number",
+    }
+    return " or ".join(names.get(one, f"a {one}") for one in ([kind] if isinstance(kind, str) else kind))
+
+
+def _in_a_list(wanted: Any, value: Any) -> str:
+    return f"; write [{json.dumps(value)}]" if wanted == "array" and isinstance(value, int | float | str) else ""
+
+
+def _least(schema: Mapping[str, Any], minimum: Any) -> str:
+    return "use a positive integer" if (schema.get("type"), minimum) == ("integer", 1) else f"use at least {minimum}"
+
+
+def cross_faults(config: Mapping[str, Any], origin: Origin) -> Iterator[str]:
+    """Faults between keys: names that lead nowhere, files that are not there, parts that do not go together."""
+    runs, engines, models = config.get("runs") or {"main": {}}, config["engines"], config["models"]
+    for key, engine in engines.items():
+        yield from _engine_faults(["engines", key], engine, origin)
+    for key, model in models.items():
+        yield from _model_faults(["models", key], model, models, origin)
+    for name, setting in config["settings"].items():
+        yield from _setting_faults(["settings", name], setting, engines, models, runs, origin)
+    yield from _evaluations_faults(config.get("evaluations"), engines, models, origin)
+    for run, entry in runs.items():
+        control = (entry or {}).get("control")
+        own = [n for n, s in config["settings"].items() if s.get("run", next(iter(runs))) == run]
+        if control and control not in own:
+            yield origin.fault(["runs", run, "control"], f"{control!r} is not a setting of this run")
+        yield from _workload_faults({**config["workload"], **((entry or {}).get("workload") or {})}, origin)
+    reference = config.get("reference")
+    cells = f"config/references/{reference}-concurrency.csv"
+    if reference and not (ROOT / cells).is_file():
+        yield origin.fault(["reference"], f"there is no {cells}; name another or leave it out")
+    first, last = config.get("runtime", {}).get("ports", Runtime().ports)
+    if first > last:
+        yield origin.fault(["runtime", "ports"], f"[{first}, {last}] is no range; give the lower port first")
+
+
+def _setting_faults(
+    path: list[str | int],
+    setting: Mapping[str, Any],
+    engines: Mapping[str, Any],
+    models: Mapping[str, Any],
+    runs: Mapping[str, Any],
+    origin: Origin,
+) -> Iterator[str]:
+    for field, known in (("engine", engines), ("model", models), ("run", runs)):
+        if field in setting and setting[field] not in known:
+            yield origin.fault([*path, field], f"{setting[field]!r} is not defined; {field}s are: {', '.join(known)}")
+    adapter = ADAPTERS.get(engines.get(setting["engine"], {}).get("kind"))
+    if "context" not in setting and adapter and adapter.loads_model:
+        yield origin.fault(path, "lacks context (tokens a request may use); add it")
+
+
+def _evaluations_faults(
+    section: Mapping[str, Any] | None, engines: Mapping[str, Any], models: Mapping[str, Any], origin: Origin
+) -> Iterator[str]:
+    if section is None:
+        return
+    tasks, targets = section["tasks"], section["targets"]
+    named = [("baseline",), ("under_load", "task"), *(("under_load", "targets", n) for n in range(len(targets)))]
+    for path in named:
+        known = tasks if path[-1] == "task" else targets
+        name = _at(section, path)
+        if name is not None and name not in known:
+            what = "task" if known is tasks else "target"
+            yield origin.fault(["evaluations", *path], f"{name!r} is not a {what}; {what}s are: {', '.join(known)}")
+    for name, target in targets.items():
+        place: list[str | int] = ["evaluations", "targets", name]
+        yield from _setting_faults(place, target, engines, models, {}, origin)
+        longest = max(task.get("max_tokens", TASKS[key].max_tokens) for key, task in tasks.items())
+        if target.get("context", longest + 1) <= longest:
+            room = f"{target['context']} leaves no room for a question: replies may have {longest} tokens (max_tokens)"
+            yield origin.fault([*place, "context"], f"{room}; give more")
+    for name, task in tasks.items():
+        try:
+            path_ = sets.local(TASKS[name], task.get("set", sets.FULL), ROOT)
+            there = len(TASKS[name].load(path_)) if path_ else None
+        except Fault as error:
+            yield origin.fault(["evaluations", "tasks", name, "set"], str(error))
+            continue
+        if there is not None and task.get("limit", there) > there:
+            path = ("evaluations", "tasks", name, "limit")
+            yield origin.fault(path, f"{task['limit']} is more than the {there} questions there are; leave it out")
+    for measure in section.get("margins", {}):
+        if MEASURED_BY[measure] not in tasks:
+            yield origin.fault(["evaluations", "margins", measure], f"needs the task {MEASURED_BY[measure]}; add it")
+
+
+def _at(value: Any, path: Sequence[str | int]) -> Any:
+    """What stands at a path of keys; None where nothing does."""
+    for part in path:
+        try:
+            value = value[part]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return value
+
+
+def _url_fault(url: str) -> str | None:
+    try:
+        Target(url=url, model="any")
+    except Fault as fault:
+        return str(fault).removeprefix("target.url: ")
+    return None
+
+
+def _engine_faults(path: list[str | int], engine: Mapping[str, Any], origin: Origin) -> Iterator[str]:
+    kind, runtime = engine["kind"], engine.get("runtime")
+    needs = {"venv": "environment", "binary": "binary", "container": "image"}
+    if kind not in ADAPTERS:
+        yield origin.fault([*path, "kind"], f"{kind!r} is not an engine; engines are: {', '.join(ADAPTERS)}")
+    elif kind == "url" and "url" not in engine:
+        yield origin.fault(path, "lacks url (the server's address); add it")
+    elif kind == "url" and (wrong := _url_fault(engine["url"])):
+        yield origin.fault([*path, "url"], wrong)
+    elif ADAPTERS[kind].loads_model and runtime is None:
+        yield origin.fault(path, f"lacks runtime; use one of {', '.join(needs)}")
+    elif runtime and needs[runtime] not in engine:
+        yield origin.fault(path, f"lacks {needs[runtime]}, which runtime {runtime} needs; add it")
+    environment, image = engine.get("environment"), engine.get("image")
+    if environment and not (ROOT / "envs" / f"{environment}.lock").is_file():
+        yield origin.fault([*path, "environment"], f"there is no envs/{environment}.lock; make it or name another")
+    if image:
+        file = ROOT / "envs" / "images.yaml"
+        known = (yaml.safe_load(file.read_text(encoding="utf-8")) if file.is_file() else None) or {}
+        if image not in known:
+            yield origin.fault([*path, "image"], f"{image!r} is not in envs/images.yaml; add it with its digest")
+
+
+def _model_faults(
+    path: list[str | int], model: Mapping[str, Any], models: Mapping[str, Any], origin: Origin
+) -> Iterator[str]:
+    source = model.get("source", "")
+    if ("source" in model) == ("requantize" in model):
+        yield origin.fault(path, "needs either source or requantize; give exactly one")
+    elif "requantize" in model and model["requantize"]["from"] not in models:
+        yield origin.fault([*path, "requantize", "from"], f"{model['requantize']['from']!r} is not a model")
+    pinned = "sha256" in model or PINNED.search(source)
+    if not pinned and not source.startswith(("hf://", "ollama://")):
+        yield origin.fault(
+            path, "lacks sha256, by which a wrong or cut file is known; add it: sha256sum FILE prints it"
+        )
+    elif not pinned and "unverified" not in model:
+        remedy = "add sha256, end it with @<40 hex digits> (hf) or @sha256:<64> (ollama), or say why under unverified"
+        yield origin.fault([*path, "source"], f"{source!r} may mean another file tomorrow; {remedy}")
+    elif pinned and "unverified" in model:
+        yield origin.fault([*path, "unverified"], "but something pins the file; remove one of the two")
+
+
+def _workload_faults(workload: Mapping[str, Any], origin: Origin) -> Iterator[str]:
+    mode = workload.get("mode", WORKLOAD_DEFAULTS["mode"])
+    needs = {
+        "closed": ("warmup_s", "window_s"),
+        "count": ("requests",),
+        "open": ("warmup_s", "window_s", "rate"),
+        "conversation": ("warmup_s", "window_s", "turns"),
+        "trace": ("trace",),
+        "shared-prefix": ("warmup_s", "window_s", "shared_prefix_tokens"),
+    }
+    for key in ("prompts", "max_tokens", *needs[mode]):
+        if key not in workload:
+            yield origin.fault(["workload"], f"lacks {key}, which mode {mode} needs; add it")
+    checks: Mapping[str, Callable[[str], object]] = {
+        "prompts": partial(_read_prompts, workload),
+        "trace": _read_trace,
+        "think": Pause.parse,
+    }
+    for key, check in checks.items():
+        if key in workload:
+            try:
+                check(workload[key])
+            except Fault as error:
+                yield origin.fault(["workload", key], str(error).removeprefix(f"workload.{key}: "))
+
+
+def _read_prompts(workload: Mapping[str, Any], name: str) -> None:
+    """Raises Fault for what the load generator could not ask."""
+    path = prompts_path(name)
+    if not path.is_file() and not (path / "set.yaml").is_file():
+        sets = ", ".join(sorted(p.name for p in (ROOT / "config" / "prompts").iterdir() if p.is_dir()))
+        raise Fault(f"{name!r} is neither a built-in set ({sets}), a folder with set.yaml nor a file; name one of them")
+    prompt_sets.load(Workload(prompts=str(path), shared_prefix_tokens=workload.get("shared_prefix_tokens")), 0)
+
+
+def _read_trace(name: str) -> None:
+    read_trace(str(ROOT / name))

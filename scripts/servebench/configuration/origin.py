@@ -1,0 +1,59 @@
+"""Find the file or command-line option that set a key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from servebench import ROOT
+from servebench.faults import Fault
+
+
+class ConfigError(Fault):
+    """A configuration that cannot be run. Its text has one line per fault: file: key: value: remedy."""
+
+
+def _in_checkout(file: str | Path) -> str | None:
+    """Where a file is in the checkout, or None outside of it."""
+    path = Path(file).parent.resolve() / Path(file).name
+    return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else None
+
+
+class Origin:
+    """Where a key of the merged configuration came from, so that an error can name it: the command line or a file."""
+
+    def __init__(self, files: Sequence[str | Path], overrides: Mapping[str, Any]) -> None:
+        self.files = [str(file) for file in files] or ["config"]
+        self.overrides = overrides
+
+    def of(self, path: Sequence[str | int]) -> str:
+        """--config when that sets `path`, else the last file that does, or the last file when none does (a missing
+        key)."""
+        if path and _holds(self.overrides, path):
+            return "--config"
+        for file in reversed(self.files):
+            try:
+                if _holds(yaml.safe_load(Path(file).read_text(encoding="utf-8")), path):
+                    return file
+            except (OSError, yaml.YAMLError):
+                continue
+        return self.files[-1]
+
+    def fault(self, path: Sequence[str | int], text: str) -> str:
+        """`file: dotted.key: text`."""
+        where = ".".join(str(part) for part in path)
+        file = self.of(path)
+        name = _in_checkout(file) or file
+        return f"{name}: {where}: {text}" if where else f"{name}: {text}"
+
+
+def _holds(value: Any, path: Sequence[str | int]) -> bool:
+    try:
+        for part in path:
+            value = value[part]
+    except (KeyError, IndexError, TypeError):
+        return False
+    return True

@@ -1,0 +1,411 @@
+"""From the raw tables of one measurement to its figures (the definitions: docs/figures.md). Pure, no IO.
+
+Every figure is None where nothing was measured: never NaN, never a zero that stands for "unknown". Times are
+seconds, rates per second. Cancelled requests count as nothing anywhere.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+from functools import cached_property
+from math import exp, lgamma, log, sqrt
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from servebench.load.line import Line
+from servebench.load.records import STATUSES, TOKEN_SOURCES, chunk_rows
+
+Figure = float | int | bool | str | None
+
+
+Ints = npt.NDArray[np.int64]
+
+
+Floats = npt.NDArray[np.float64]
+
+
+Mask = npt.NDArray[np.bool_]
+
+
+# A client busier than this has no time left to be punctual; a window whose halves differ this much has no rate.
+CLIENT_CPU_LIMIT = 0.7
+
+
+STEADY_LIMIT = 1.25
+
+
+# Ways of loading in which the schedule, not the reply, decides when to send: latency starts at the schedule.
+SCHEDULED_MODES = ("open", "trace")
+
+
+# Ways of loading that end by themselves: their beginning and end are no steady state, and need not be.
+WHOLE_MODES = ("count", "trace")
+
+
+FAILURES = tuple(status for status in STATUSES if status not in ("ok", "cancelled"))
+
+
+def percentile(values: Floats, percent: int) -> float | None:
+    """Nearest rank: the ⌈percent·n/100⌉-th smallest; None of nothing. `percent` in 1–100, integer so that the
+    rank is exact (0.95 · 20 must be 19, in every floating point)."""
+    if not len(values):
+        return None
+    rank = -(-percent * len(values) // 100)
+    return float(np.partition(values, rank - 1)[rank - 1])
+
+
+def median(values: Floats) -> float | None:
+    """The middle value, of an even number the mean of the middle two; None of nothing."""
+    return float(np.median(values)) if len(values) else None
+
+
+def mean(values: Floats) -> float | None:
+    """The arithmetic mean; None of nothing."""
+    return float(np.mean(values)) if len(values) else None
+
+
+def line_confidence(passes: int, requests: int, share: float = 0.95) -> float | None:
+    """The confidence that at least `share` of all requests would pass, from `passes` of `requests`.
+
+    One-sided exact binomial (Clopper–Pearson): 1 − P(at most the seen misses | share). 28 of 28 give 0.762,
+    59 of 59 give 0.951. None without requests.
+    """
+    if not requests:
+        return None
+    chance = 0.0
+    for misses in range(requests - passes + 1):
+        ways = lgamma(requests + 1) - lgamma(misses + 1) - lgamma(requests - misses + 1)
+        chance += exp(ways + misses * log(1 - share) + (requests - misses) * log(share))
+    return max(0.0, 1.0 - chance)
+
+
+def measurement_figures(
+    requests: pa.Table,
+    chunks: pa.Table,
+    meta: dict[str, Any],
+    line: Line,
+    *,
+    calibrated_users: int | None = None,
+    found: Sequence[str] = (),
+) -> dict[str, Figure]:
+    """All figures of one measurement by name.
+
+    `requests` and `chunks` as in load/records.py, `meta` as in load/measurement.py. `calibrated_users` is the
+    largest number of users this machine's client was shown to load truthfully; `found` are reasons against the
+    measurement that others saw (foreign use of the GPU, a server that is not what was asked for).
+    `ttft_p95_all_s` counts failures as +∞; when it is infinite it is None and `ttft_p95_all_infinite` true.
+    """
+    rows = _Rows(requests, chunks, meta)
+    figures: dict[str, Figure] = {"users": meta["users"], "window_s": rows.window_s}
+    figures |= _throughput(rows)
+    figures |= _latency(rows)
+    figures |= _counts(rows)
+    figures |= _tokens(rows)
+    figures |= _server(rows)
+    figures |= _client(meta, rows)
+    figures |= _line(rows, figures, line)
+    reasons = [*_doubts(rows, figures, line, calibrated_users), *found]
+    return figures | {"valid": not reasons, "invalid_reasons": "; ".join(reasons)}
+
+
+class _Rows:
+    """The columns as arrays: masks and stamps have one entry per request, `*_of_chunk` one per chunk."""
+
+    def __init__(self, requests: pa.Table, chunks: pa.Table, meta: dict[str, Any]) -> None:
+        self.table, self.mode = requests, meta["mode"]
+        self.status = requests["status"].to_numpy()
+        self.real: Mask = self.status != "cancelled"
+        self.target: Mask = (requests["phase"].to_numpy() == "window") & self.real
+        self.ok: Mask = self.target & (self.status == "ok")
+        self.sent_ns, self.end_ns = self.stamps("sent_ns"), self.stamps("end_ns")
+        self.scheduled_ns = self.stamps("scheduled_ns")
+        self.first_ns, self.last_ns = self.stamps("first_token_ns"), self.stamps("last_token_ns")
+        self.start_ns = self.scheduled_ns if self.mode in SCHEDULED_MODES else self.sent_ns
+        self.tokens = self.stamps("completion_tokens")
+        self.chunks = self.stamps("chunks")
+        self.row_of_chunk: Ints = chunk_rows(chunks, requests)
+        self.arrival_of_chunk: Ints = chunks["arrival_ns"].to_numpy()
+        self.tokens_of_chunk: Ints = chunks["tokens"].to_numpy()
+        # [start, end) in ns; in the modes without a warm-up the whole load, its last end included.
+        self.window: tuple[int, int] = meta["window_start_ns"], meta["window_end_ns"]
+        self.window_s = (self.window[1] - self.window[0]) / 1e9
+        # What a reply may hold; None where each request says so itself.
+        asked = (meta.get("workload") or {}) | ((meta.get("target") or {}).get("extra") or {})
+        self.max_tokens: int | None = asked.get("max_tokens") if self.mode != "trace" else None
+
+    def stamps(self, column: str) -> Ints:
+        """An integer column; −1 where it is null (no stamp or count is negative)."""
+        values: Ints = pc.fill_null(self.table[column], -1).to_numpy().astype(np.int64)
+        return values
+
+    def known(self, column: str) -> Floats:
+        """The values of the successful targets that have one."""
+        values = self.stamps(column)[self.ok]
+        return values[values >= 0].astype(np.float64)
+
+    @cached_property
+    def told_cached(self) -> Mask:
+        """The successful targets whose server says how much of the prompt was cached, and no more than there is."""
+        cached, prompt = self.stamps("cached_tokens"), self.stamps("prompt_tokens")
+        return self.ok & (cached >= 0) & ((prompt < 0) | (cached <= prompt))
+
+    def seconds(self, until_ns: Ints, since_ns: Ints) -> Floats:
+        """until − since of the successful targets, seconds."""
+        return (until_ns[self.ok] - since_ns[self.ok]) / 1e9
+
+    @cached_property
+    def no_reply(self) -> str | None:
+        """Why there is nothing to measure a speed of: no target request succeeded, or there was nothing at all."""
+        targets = int(self.target.sum())
+        if targets and not self.ok.any():
+            classes = ", ".join(f"{name} {n}" for name, n in Counter(self.status[self.target].tolist()).most_common())
+            return f"all {targets} target requests failed ({classes})"
+        if not targets and not self.tokens_between(*self.window):
+            return "no request was sent in the window and no token arrived in it"
+        return None
+
+    @cached_property
+    def ttft_s(self) -> Floats:
+        return self.seconds(self.first_ns, self.start_ns)
+
+    @cached_property
+    def speed_tok_s(self) -> Floats:
+        """Each successful target's (tokens − 1) ÷ (last − first chunk), tokens/s; NaN where it has no duration."""
+        duration_s = self.seconds(self.last_ns, self.first_ns)
+        after_first = self.tokens[self.ok] - 1.0
+        timed = (duration_s > 0) & (after_first > 0)
+        speed_tok_s: Floats = np.full(len(duration_s), np.nan)
+        speed_tok_s[timed] = after_first[timed] / duration_s[timed]
+        return speed_tok_s
+
+    def tokens_between(self, start_ns: float, end_ns: float) -> int:
+        """Tokens of all requests, target or not, that arrived in [start, end)."""
+        inside = (self.arrival_of_chunk >= start_ns) & (self.arrival_of_chunk < end_ns)
+        return int(self.tokens_of_chunk[inside & self.real[self.row_of_chunk]].sum())
+
+    def in_flight_mean(self) -> float:
+        """Requests between sending and end, averaged over the window."""
+        ran = self.real & (self.sent_ns >= 0) & (self.end_ns >= 0)
+        begin, end = (np.clip(stamps[ran], *self.window) for stamps in (self.sent_ns, self.end_ns))
+        return float((end - begin).sum() / 1e9 / self.window_s)
+
+    def waiting_at(self, stamp_ns: int) -> int:
+        """Requests that were due at that time and not over."""
+        due = self.real & (self.scheduled_ns <= stamp_ns)
+        return int((due & ((self.end_ns < 0) | (self.end_ns > stamp_ns))).sum())
+
+
+def _throughput(rows: _Rows) -> dict[str, Figure]:
+    if rows.no_reply:
+        names = ("output_tok_s", "requests_s", "steadiness", "in_flight_mean", "backlog_start", "backlog_end")
+        return dict.fromkeys(names)
+    (start, end), window_s = rows.window, rows.window_s
+    middle = (start + end) / 2
+    first, second = rows.tokens_between(start, middle), rows.tokens_between(middle, end)
+    output = first + second
+    scheduled = rows.mode in SCHEDULED_MODES
+    return {
+        "output_tok_s": output / window_s if output else None,
+        "requests_s": int(rows.ok.sum()) / window_s if rows.ok.any() else None,
+        # Output of the window's second half ÷ its first half.
+        "steadiness": second / first if first else None,
+        "in_flight_mean": rows.in_flight_mean(),
+        # Open loop: requests due and not over when the window began and ended.
+        "backlog_start": rows.waiting_at(start) if scheduled else None,
+        "backlog_end": rows.waiting_at(end) if scheduled else None,
+    }
+
+
+def _latency(rows: _Rows) -> dict[str, Figure]:
+    ttft, timed = rows.ttft_s, np.isfinite(rows.speed_tok_s)
+    answer = rows.stamps("first_answer_ns")
+    answered = answer[rows.ok] >= 0
+    failures = int(rows.target.sum() - rows.ok.sum())
+    p95_all = percentile(np.append(ttft, np.full(failures, np.inf)), 95)
+    infinite = p95_all == np.inf
+    same_request = rows.row_of_chunk[1:] == rows.row_of_chunk[:-1]
+    gaps = np.diff(rows.arrival_of_chunk)[same_request & rows.ok[rows.row_of_chunk[1:]]] / 1e9
+    return {
+        "ttft_mean_s": mean(ttft),
+        "ttft_p50_s": median(ttft),
+        "ttft_p95_s": percentile(ttft, 95),
+        "ttft_p99_s": percentile(ttft, 99),
+        "ttft_max_s": percentile(ttft, 100),
+        "ttft_p95_all_s": None if infinite else p95_all,
+        "ttft_p95_all_infinite": infinite,
+        "ttft_answer_p50_s": median(rows.seconds(answer, rows.start_ns)[answered]),
+        "ttft_answer_p95_s": percentile(rows.seconds(answer, rows.start_ns)[answered], 95),
+        "user_tok_s": median(rows.speed_tok_s[timed]),
+        "one_chunk_requests": int((~timed).sum()),
+        **_spread("tpot", 1 / rows.speed_tok_s[timed]),
+        **_spread("inter_chunk", gaps),
+        **_spread("e2e", rows.seconds(rows.end_ns, rows.start_ns)),
+        "e2e_mean_s": mean(rows.seconds(rows.end_ns, rows.start_ns)),
+    }
+
+
+def _spread(name: str, values_s: Floats) -> dict[str, Figure]:
+    return {
+        f"{name}_p50_s": median(values_s),
+        f"{name}_p95_s": percentile(values_s, 95),
+        f"{name}_p99_s": percentile(values_s, 99),
+    }
+
+
+def _counts(rows: _Rows) -> dict[str, Figure]:
+    failed = rows.real & (rows.status != "ok")
+    reasoning = rows.real & (rows.stamps("reasoning_chars") > 0)
+    return {
+        "target_requests": int(rows.target.sum()),
+        "failures": int((failed & rows.target).sum()),
+        "other_failures": int((failed & ~rows.target).sum()),
+        **{f"failures_{name}": int((rows.target & (rows.status == name)).sum()) for name in FAILURES},
+        "reasoning_replies": int(reasoning.sum()),
+        "resent": int((rows.real & rows.table["resent"].to_numpy()).sum()),
+        "finished_by_length": int((rows.ok & (rows.table["finish_reason"].to_numpy() == "length")).sum()),
+        "without_done": int((rows.ok & ~rows.table["done"].to_numpy()).sum()),
+    }
+
+
+def _tokens(rows: _Rows) -> dict[str, Figure]:
+    figures: dict[str, Figure] = {}
+    for name, column in (("prompt_tokens", "prompt_tokens"), ("output_tokens", "completion_tokens")):
+        values = rows.known(column)
+        figures |= {
+            f"{name}_mean": mean(values),
+            f"{name}_p50": median(values),
+            f"{name}_min": float(values.min()) if len(values) else None,
+            f"{name}_max": float(values.max()) if len(values) else None,
+        }
+    chunks = int(rows.chunks[rows.ok].sum())
+    figures["tokens_per_chunk"] = int(rows.tokens[rows.ok].sum()) / chunks if chunks else None
+    sources = rows.table["tokens_from"].to_numpy()
+    for source in TOKEN_SOURCES:
+        figures[f"tokens_from_{source}"] = int((rows.real & (sources == source)).sum())
+    cached, prompt = rows.stamps("cached_tokens"), rows.stamps("prompt_tokens")
+    both = rows.told_cached & (prompt > 0)
+    figures["cached_tokens_mean"] = mean(cached[rows.told_cached].astype(np.float64))
+    figures["cached_share"] = int(cached[both].sum()) / int(prompt[both].sum()) if both.any() else None
+    return figures
+
+
+class _Timings(msgspec.Struct):
+    prompt_ms: float | None = None
+
+
+def _prompt_s(rows: _Rows) -> tuple[Floats, Mask]:
+    """Of each successful target the time for its prompt as the server's `timings` tell it (NaN where they do not), and
+    which of them can be: not below 0, and not clearly above TTFT."""
+    decoder = msgspec.json.Decoder(_Timings)
+    timings = rows.table["timings"].filter(pa.array(rows.ok)).to_pylist()
+    told = [None if text is None else decoder.decode(text).prompt_ms for text in timings]
+    prompt_s = np.array([np.nan if ms is None else ms / 1e3 for ms in told], dtype=np.float64)
+    return prompt_s, (prompt_s >= 0) & (prompt_s <= 1.1 * rows.ttft_s + 0.01)
+
+
+def _server(rows: _Rows) -> dict[str, Figure]:
+    """What llama.cpp's timings tell: the prompt's own time, and as queue wait what TTFT holds beside it."""
+    prompt_s, shown = _prompt_s(rows)
+    wait_s = np.maximum(rows.ttft_s[shown] - prompt_s[shown], 0.0)
+    return {
+        "prefill_p50_s": median(prompt_s[shown]),
+        "prefill_p95_s": percentile(prompt_s[shown], 95),
+        "queue_wait_p50_s": median(wait_s),
+        "queue_wait_p95_s": percentile(wait_s, 95),
+    }
+
+
+def _client(meta: dict[str, Any], rows: _Rows) -> dict[str, Figure]:
+    """The load generator about itself; the worst of its processes counts."""
+    client = meta.get("client") or {}
+    processes = client.get("processes") or []
+
+    def worst(key: str) -> float | None:
+        return max((process[key] for process in processes if process.get(key) is not None), default=None)
+
+    late_s = (rows.sent_ns - rows.scheduled_ns)[rows.target & (rows.sent_ns >= 0)] / 1e9
+    return {
+        "client_cpu_ratio": client.get("cpu_ratio"),
+        "client_loop_lag_p99_s": worst("loop_lag_p99_s"),
+        "client_loop_lag_max_s": worst("loop_lag_max_s"),
+        "send_delay_p50_s": median(late_s),
+        "send_delay_p99_s": percentile(late_s, 99),
+    }
+
+
+def _line(rows: _Rows, figures: dict[str, Figure], line: Line) -> dict[str, Figure]:
+    """The line, its confidence, and the goodput: requests/s that met it each on its own."""
+    targets = int(rows.target.sum())
+    in_time = rows.ttft_s <= line.ttft_p95_s
+    good = int((in_time & ~(rows.speed_tok_s < line.user_tok_s)).sum())  # a one-chunk reply has no speed to miss
+    p95, speed = figures["ttft_p95_all_s"], figures["user_tok_s"]
+    met = (
+        p95 is not None
+        and float(p95) <= line.ttft_p95_s
+        and speed is not None
+        and float(speed) >= line.user_tok_s
+        and figures["failures"] == 0
+        and targets >= line.min_targets
+    )
+    return {
+        "meets_line": met,
+        "line_confidence": line_confidence(int(in_time.sum()), targets),
+        "reference_only": targets < line.min_targets,
+        "goodput_requests_s": good / rows.window_s if rows.ok.any() else None,
+        "goodput_share": good / targets if targets else None,
+    }
+
+
+def _steady(rows: _Rows) -> bool:
+    """Whether the window's halves brought about the same tokens: neither `STEADY_LIMIT` times the other's, or not by
+    more than three standard errors of its tenths. Users who wait together and stream together bring tokens in waves,
+    of which a half may hold one more than the other though nothing changes."""
+    edges = np.linspace(*rows.window, 11)
+    tenths = np.array([rows.tokens_between(*edge) for edge in itertools.pairwise(edges)])
+    first, second = tenths[:5], tenths[5:]
+    less, more = sorted((first.sum(), second.sum()))
+    if less == 0 or more < STEADY_LIMIT * less:
+        return bool(less)
+    error = sqrt((first.var(ddof=1) + second.var(ddof=1)) / 5)
+    return bool((more - less) / 5 <= 3 * error)
+
+
+def _doubts(rows: _Rows, figures: dict[str, Figure], line: Line, calibrated_users: int | None) -> list[str]:
+    """Why the measurement may not be what it says. Too few targets is "for reference only", not invalid."""
+    doubts = []
+    users, cpu, steadiness = figures["users"], figures["client_cpu_ratio"], figures["steadiness"]
+    if calibrated_users is not None and users is not None and int(users) > calibrated_users:
+        doubts.append(f"client beyond its calibration: {users} users, shown to be true up to {calibrated_users}")
+    if cpu is not None and float(cpu) > CLIENT_CPU_LIMIT:
+        doubts.append(f"client too busy: CPU {float(cpu):.2f} of one core, limit {CLIENT_CPU_LIMIT}")
+    enough = int(rows.target.sum()) >= line.min_targets
+    if rows.no_reply:
+        doubts.append(f"no reply: {rows.no_reply}")
+    elif figures["output_tok_s"] is None:
+        doubts.append("no output in the window")
+    elif enough and rows.mode not in WHOLE_MODES and not _steady(rows):
+        told = "no output in its first half" if steadiness is None else f"second half ÷ first = {steadiness:.2f}"
+        doubts.append(f"unsteady window: {told}")
+    if figures["reasoning_replies"]:
+        doubts.append(f"reasoning seen: {figures['reasoning_replies']} replies")
+    if counted := int((rows.real & (rows.status == "ok") & (rows.table["tokens_from"].to_numpy() == "chunks")).sum()):
+        doubts.append(f"tokens are chunks: {counted} replies without usage")
+    beyond = int((rows.ok & (rows.stamps("cached_tokens") >= 0) & ~rows.told_cached).sum())
+    if beyond:
+        doubts.append(f"impossible usage: {beyond} replies with more cached than prompt tokens")
+    if rows.max_tokens is not None and (longer := int((rows.real & (rows.tokens > rows.max_tokens)).sum())):
+        doubts.append(f"impossible usage: {longer} replies with more than the {rows.max_tokens} tokens asked for")
+    prompt_s, possible = _prompt_s(rows)
+    if wrong := int((np.isfinite(prompt_s) & ~possible).sum()):
+        doubts.append(f"impossible timings: {wrong} replies with a prompt time below 0 or above TTFT")
+    cancelled = int(((rows.table["phase"].to_numpy() == "window") & ~rows.real).sum())
+    if cancelled:
+        doubts.append(f"stopped early: {cancelled} target requests were cancelled")
+    return doubts

@@ -1,0 +1,1 @@
+"""The machine underneath: locks, parents that die, cache, CPUs, GPUs, sampling, identity."""

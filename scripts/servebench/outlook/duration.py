@@ -1,0 +1,139 @@
+"""How long an experiment takes, before anything starts and while it runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from servebench import ROOT
+from servebench.engines import ADAPTERS
+from servebench.faults import Fault
+from servebench.load.arrivals import read_trace
+from servebench.outlook.inventory import Part, answered, done, given_up, missing, parts
+from servebench.plan import ALONE, LOADED, Evaluations, Model, Plan, Setting
+from servebench.tasks import TASKS
+
+GIB = 2**30
+
+
+WEIGHTS_GIB_PER_S = 1.0
+
+
+# Speed of one stream while nothing is known: it gives the length of a reply, and with it of queues and drains.
+USER_TOK_S = 40.0
+
+
+OVERHEAD_S = 2.5  # load processes, checks, writing
+
+
+def measurement_s(setting: Setting, users: int) -> float:
+    """Expected seconds of one measurement: warm-up until all have a reply, window, drain; or a fixed work."""
+    workload = setting.workload
+    reply_s = float(workload["max_tokens"]) / USER_TOK_S
+    if workload["mode"] == "count":
+        replies: int = math.ceil(workload["requests"] / min(users, setting.slots))
+        return OVERHEAD_S + replies * reply_s
+    if workload["mode"] == "trace":
+        return OVERHEAD_S + read_trace(str(ROOT / workload["trace"]))[-1].arrival_s + reply_s
+    waves_s = math.ceil(users / setting.slots) * reply_s
+    warmup_s = max(float(workload.get("warmup_s", 0)), waves_s)
+    return OVERHEAD_S + warmup_s + float(workload.get("window_s", 0)) + waves_s
+
+
+def session_s(setting: Setting) -> float:
+    """Expected seconds of one session: start, every number of users, stop."""
+    return start_s(setting) + sum(measurement_s(setting, users) for users in setting.users)
+
+
+def start_s(setting: Setting) -> float:
+    """Expected seconds to start and stop the setting's engine."""
+    adapter = ADAPTERS[setting.engine.kind]
+    weights_gib = (weights_bytes(setting.model) or 0) / GIB if adapter.loads_model else 0
+    return adapter.start_s + weights_gib / WEIGHTS_GIB_PER_S
+
+
+def weights_bytes(model: Model) -> int | None:
+    """Size of a model's file: known, or roughly so; None when nothing is said of it."""
+    if model.size_bytes is not None:
+        return model.size_bytes
+    return None if model.about.gib is None else int(model.about.gib * GIB)
+
+
+def session_minutes(setting: Setting) -> int:
+    """A session's time limit for a batch system, in minutes: twice the estimate and 15 minutes for loading a model."""
+    return int(15 + 2 * session_s(setting) / 60 + 1)
+
+
+def evaluation_s(asked: Evaluations, target: Setting) -> float:
+    """Expected seconds of a target's evaluation: start, all questions, stop."""
+    return asking_s(asked, target, list(parts(asked, target)))
+
+
+def asking_s(asked: Evaluations, target: Setting, of: Sequence[Part]) -> float:
+    """Expected seconds to start, ask what is left, and stop; 0 when nothing is."""
+    if not any(part.left for part in of):
+        return 0.0
+    load = asked.under_load
+    queue = max(1.0, load.users / target.slots) if load else 1.0
+    tokens = 0.0
+    for part in of:
+        length = min(asked.tasks[part.task].max_tokens, TASKS[part.task].reply_tokens)
+        slower = {None: 1 / min(asked.concurrency, target.slots), ALONE: 1.0, LOADED: queue}[part.condition]
+        tokens += part.left * length * slower
+    return start_s(target) + tokens / USER_TOK_S
+
+
+def evaluation_minutes(asked: Evaluations, target: Setting) -> int:
+    """An evaluation's time limit for a batch system, as `session_minutes`."""
+    return int(15 + 2 * evaluation_s(asked, target) / 60 + 1)
+
+
+def to_ask_s(plan: Plan, results: Path, target: Setting) -> float:
+    """Expected seconds until a target is asked everything; 0 when it is, or when its engine did not live through it.
+    Of what is damaged nothing counts."""
+    assert plan.evaluations
+    try:
+        if given_up(plan, results, target):
+            return 0.0
+        return asking_s(plan.evaluations, target, answered(plan, results, target))
+    except Fault:
+        return evaluation_s(plan.evaluations, target)
+
+
+def remaining_s(plan: Plan, results: Path) -> float:
+    """Expected seconds until the last measurement and the last evaluation is there."""
+    total = 0.0
+    for session, left in missing(plan, results):
+        setting = session.setting
+        total += sum(measurement_s(setting, users) for users in left) + (start_s(setting) if left else 0)
+    targets = plan.evaluations.targets.values() if plan.evaluations else ()
+    return total + sum(to_ask_s(plan, results, target) for target in targets)
+
+
+def minutes(seconds: float) -> str:
+    """Such as "under a minute", "about 7 min" or "about 3 h 05 min"."""
+    whole = round(seconds / 60)
+    if whole < 1:
+        return "under a minute"
+    return f"about {whole} min" if whole < 60 else f"about {whole // 60} h {whole % 60:02d} min"
+
+
+def _count(number: int, of: str) -> str:
+    return f"{number} {of}" if number == 1 else f"{number} {of}s"
+
+
+def announcement(plan: Plan, results: str | Path) -> str:
+    """What is about to be measured and how long it takes, one paragraph for the console."""
+    left = plan.measurements - done(plan, Path(results))
+    head = (
+        f"servebench: experiment {plan.experiment}: {_count(len(plan.settings), 'setting')},"
+        f" {_count(plan.measurements, 'measurement')} in {_count(plan.rounds, 'round')}"
+    )
+    if asked := plan.evaluations:
+        head += f", {_count(asked.answers, 'question')} to each of {_count(len(asked.targets), 'target')}"
+    seconds = remaining_s(plan, Path(results))
+    if not left and not seconds:
+        return f"{head}, nothing left to measure"
+    todo = f"{left} to measure" if left else "questions to ask"
+    return f"{head}, {todo}: {minutes(seconds)}, beside downloads (once) and charts"

@@ -1,0 +1,204 @@
+"""What an experiment needs of a machine, and what of that is there. Pure but for looking at files and devices."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from servebench import models
+from servebench.engines import ADAPTERS, arguments, runtime
+from servebench.faults import Fault
+from servebench.models import facts, file, kv_cache
+from servebench.models.checking import size
+from servebench.models.kv_cache import Cache
+from servebench.outlook import duration
+from servebench.outlook.inventory import manifest_of
+from servebench.plan import Engine, Model, Plan, Setting, Struct
+
+GIB = 2**30
+# Raw data: each request, and each chunk with its arrival and tokens, compressed.
+BYTES_PER_TOKEN, BYTES_PER_MEASUREMENT = 8, 60_000
+VLLM_SHARE = 0.92  # of the GPU, vLLM's default
+
+
+class Download(Struct, frozen=True, kw_only=True):
+    """One model: `size_bytes` is None when nothing is known of it; `exact` says whether it is known or about."""
+
+    model: Model
+    size_bytes: int | None
+    exact: bool
+    present: bool
+    sha256: str | None  # configured, or found by the first fetch
+    own: Path | None  # the file of this machine that its source names, there or not
+
+
+class Memory(Struct, frozen=True, kw_only=True):
+    """GiB of device memory a setting needs at least: weights and KV cache. None where a part is not known."""
+
+    setting: str
+    weights_gib: float | None
+    cache_gib: float | None
+    share: float = 1.0  # of the device, which the engine may take (vLLM)
+
+    @property
+    def gib(self) -> float | None:
+        """Of a device as a whole."""
+        if self.weights_gib is None or self.cache_gib is None:
+            return None
+        return (self.weights_gib + self.cache_gib) / self.share
+
+
+def downloads(plan: Plan, results: Path, cache_root: Path) -> list[Download]:
+    """The models that are fetched or made for this plan, in its order."""
+    return [_download(model, results, cache_root) for model in _fetched(plan)]
+
+
+def _launched(plan: Plan) -> list[Setting]:
+    targets = plan.evaluations.targets.values() if plan.evaluations else ()
+    return [setting for setting in (*plan.settings.values(), *targets) if ADAPTERS[setting.engine.kind].loads_model]
+
+
+def _fetched(plan: Plan) -> list[Model]:
+    keys = dict.fromkeys(setting.model.key for setting in _launched(plan))
+    sources = [r["from"] for key in keys if (r := plan.models[key].requantize)]
+    return [plan.models[key] for key in dict.fromkeys([*sources, *keys])]
+
+
+def _download(model: Model, results: Path, cache_root: Path) -> Download:
+    manifest, own = manifest_of(model, results), _own(model)
+    if manifest:
+        there = (cache_root / manifest["path"]).exists()
+        size_bytes, sha256 = int(manifest["size_bytes"]), str(manifest["sha256"])
+        return Download(model=model, size_bytes=size_bytes, exact=True, present=there, sha256=sha256, own=own)
+    found = _local(model, cache_root)
+    return Download(
+        model=model,
+        size_bytes=size(found) if found else duration.weights_bytes(model),
+        exact=found is not None or model.size_bytes is not None,
+        present=models.kept(model, cache_root) is not None,
+        sha256=model.sha256,
+        own=own,
+    )
+
+
+def _own(model: Model) -> Path | None:
+    return file.path_of(model.source) if model.source and model.source.startswith("file://") else None
+
+
+def _local(model: Model, cache_root: Path) -> Path | None:
+    """The model's file, in the cache or where its source names it, if it is there."""
+    own = _own(model)
+    return models.kept(model, cache_root) or (own if own and own.exists() else None)
+
+
+def _looked_at(model: Model, cache_root: Path) -> dict[str, Any]:
+    """Size and facts of a file that is there, as a manifest would have them."""
+    found = _local(model, cache_root)
+    if found is None:
+        return {}
+    try:
+        return {"size_bytes": size(found), "facts": facts.of(found)}
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        told = f"is no whole model file ({type(error).__name__}: {error}); name another"
+        raise Fault(f"models.{model.key}: {found}: {told}") from error
+
+
+def memory(plan: Plan, results: Path, cache_root: Path) -> list[Memory]:
+    """What each launched setting needs, in the plan's order."""
+    return [_memory(setting, results, cache_root) for setting in _launched(plan)]
+
+
+def _memory(setting: Setting, results: Path, cache_root: Path) -> Memory:
+    manifest = manifest_of(setting.model, results) or _looked_at(setting.model, cache_root)
+    weights = manifest.get("size_bytes") or duration.weights_bytes(setting.model)
+    # vLLM and SGLang fill their share of the device and need room for one request; the others allot every slot.
+    shares = ADAPTERS[setting.engine.kind].fills_device
+    streams = 1 if shares else setting.slots
+    return Memory(
+        setting=setting.name,
+        weights_gib=None if weights is None else weights / GIB,
+        cache_gib=_cache_gib(setting, streams, facts.cache(manifest.get("facts") or {})),
+        share=_share(setting) if shares else 1.0,
+    )
+
+
+def _cache_gib(setting: Setting, streams: int, cache: Cache | None) -> float | None:
+    """Of `streams` that each fill the context; by what is roughly known of the model where its file does not say."""
+    context, about = setting.context or 0, setting.model.about.kv_kib_per_token
+    types = ADAPTERS[setting.engine.kind].cache_types(setting)
+    if not kv_cache.types_known(types):
+        return None
+    if cache is None:
+        of_16_bits = float(sum(kv_cache.ELEMENT_BYTES[kind.lower()] for kind in types) / 4)
+        return None if about is None else about * 1024 * of_16_bits * streams * context / GIB
+    return cache.bytes(context, streams, *types) / GIB
+
+
+def need_gpu(plan: Plan) -> list[str]:
+    """The settings whose engine, or the image it runs in, is made for GPUs alone."""
+    return [
+        setting.name
+        for setting in _launched(plan)
+        if ADAPTERS[setting.engine.kind].fills_device
+        or (setting.engine.image and runtime.image(setting.engine).get("cuda"))
+    ]
+
+
+def container_fault(plan: Plan) -> str | None:
+    """What keeps the plan's images from being run here; None where nothing does."""
+    if not any(engine.runtime == "container" for engine in plan.engines.values()) or shutil.which("apptainer"):
+        return None
+    if not shutil.which("docker"):
+        return "NOT FOUND: docker or apptainer; install one"
+    try:
+        subprocess.run(["docker", "info"], check=True, capture_output=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return "docker is there, but its daemon DOES NOT ANSWER: start it, and see what docker info says"
+    return None
+
+
+def _share(setting: Setting) -> float:
+    given = arguments.value(setting.args, ("--gpu-memory-utilization", "--mem-fraction-static"))
+    try:
+        share = VLLM_SHARE if given is None else float(given)
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        where = f"settings.{setting.name}.args: {given!r}"
+        raise Fault(f"{where} is not a share of the device's memory; give one above 0 and up to 1")
+    return share
+
+
+def raw_data_bytes(plan: Plan) -> int:
+    """About how much the measurements take on disk: a stream of `estimate.USER_TOK_S` for each user that has a slot."""
+    total = 0.0
+    for setting in plan.settings.values():
+        for users in setting.users:
+            tokens = duration.USER_TOK_S * min(users, setting.slots) * duration.measurement_s(setting, users)
+            total += BYTES_PER_MEASUREMENT + BYTES_PER_TOKEN * tokens
+    return int(plan.rounds * total)
+
+
+def free_bytes(path: Path) -> int:
+    """Free space on the file system `path` is on, or will be."""
+    while not path.exists():
+        path = path.parent
+    return shutil.disk_usage(path).free
+
+
+def unverified(plan: Plan) -> Iterator[tuple[str, str | dict[str, str]]]:
+    """What could not be checked: (where in the configuration, why), for the plan and the page."""
+    for model in _fetched(plan):
+        if model.unverified:
+            yield f"models.{model.key}", model.unverified
+    for text in plan.unverified:
+        yield plan.experiment, text
+
+
+def image(engine: Engine) -> str:
+    """The image of an engine as `repository:tag@digest`."""
+    entry = runtime.image(engine)
+    return f"{entry['repository']}:{entry['tag']}@{entry['digest']}"

@@ -1,0 +1,125 @@
+"""Specs and digests: what determines a measurement or an answer, and its name."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from servebench.plan.types import ALONE, LOADED, Model, Plan, Session, Setting
+from servebench.versions import PROMPTS, PROTOCOL
+
+
+def named(target: str, condition: str, under_load: Mapping[str, Any] | None) -> str:
+    """How a target is called in the tables: under a condition, its name and the condition."""
+    if not condition:
+        return target
+    assert under_load
+    return f"{target} (idle)" if condition == ALONE else f"{target} ({under_load['users']} users)"
+
+
+def canonical(value: Any) -> str:
+    """JSON text that is equal exactly when the value is equal, whatever the order of its keys."""
+    return json.dumps(msgspec.to_builtins(value), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+
+
+def digest(value: Any) -> str:
+    """First 20 hex digits of the SHA-256 of `canonical(value)`."""
+    return hashlib.sha256(canonical(value).encode()).hexdigest()[:20]
+
+
+def model_identity(model: Model, models: Mapping[str, Model]) -> dict[str, Any]:
+    """What makes a model the same model: its hash, or the pinned source; where it is fetched from does not count."""
+    if model.requantize:
+        source = model_identity(models[model.requantize["from"]], models)
+        return {"from": source, "to": model.requantize["to"], "sha256": model.sha256}
+    if model.sha256:
+        return {"sha256": model.sha256}
+    return {"source": model.source}
+
+
+def session_slice(plan: Plan, setting: Setting) -> str:
+    """The parameter Snakemake tracks for a setting's sessions: everything that determines what is measured.
+
+    Two slices are equal exactly when their sessions would measure the same thing. Absent on purpose: fetch
+    locations, all of the runtime, notes, expected facts, the line, and what is not set.
+    """
+    return canonical({"experiment": plan.experiment, "protocol": PROTOCOL, "setting": _determining(plan, setting)})
+
+
+def _determining(plan: Plan, setting: Setting) -> dict[str, Any]:
+    """What of a setting determines its measurements."""
+    free = ("note", "expect")
+    entry: dict[str, Any] = {k: v for k, v in msgspec.to_builtins(setting).items() if v is not None and k not in free}
+    entry["model"] = {
+        "key": setting.model.key,
+        "name": setting.model.name,
+        "quantization": setting.model.quantization,
+        "identity": model_identity(setting.model, plan.models),
+    }
+    # A path or a URL says where an engine is, not which engine it is; for a URL it is all there is.
+    entry["engine"] = {k: v for k, v in entry["engine"].items() if k != "binary"}
+    return entry
+
+
+def session_from_slice(slice_: str, round_: int, rank: int, models: Mapping[str, Model]) -> Session:
+    """The session a slice describes, with its model as configured in `models` (a slice does not say where it is)."""
+    content = json.loads(slice_)
+    content["setting"]["model"] = models[content["setting"]["model"]["key"]]
+    setting = msgspec.convert(content["setting"], Setting)
+    return Session(experiment=content["experiment"], round=round_, rank=rank, setting=setting)
+
+
+def target_slice(plan: Plan, name: str) -> str:
+    """The parameter Snakemake tracks for a target's evaluation: everything that determines what is asked of it.
+
+    Absent on purpose, beside what a session's slice leaves out: baseline and margins, which only tables need.
+    """
+    asked = plan.evaluations
+    assert asked
+    under_load = asked.under_load if asked.under_load and name in asked.under_load.targets else None
+    content = {
+        "experiment": plan.experiment,
+        "prompts": PROMPTS,
+        "setting": _determining(plan, asked.targets[name]),
+        "repeats": asked.repeats,
+        "seed": asked.seed,
+        "tasks": asked.tasks,
+        "under_load": under_load and {k: v for k, v in msgspec.to_builtins(under_load).items() if k != "targets"},
+    }
+    return canonical(content)
+
+
+def with_file(slice_: str, sha256: str) -> str:
+    """The slice of a setting whose model nothing pins, once it is known which file that is: as if it were pinned by it.
+
+    So another file makes other measurements and answers, and pinning the same one by hand makes none.
+    """
+    content = json.loads(slice_)
+    content["setting"]["model"]["identity"] = {"sha256": sha256}
+    return canonical(content)
+
+
+def answers_digest(slice_: str, task: str, condition: str | None = None) -> str:
+    """Name of a target's replies to one task in the store: what determines them, without how many are asked.
+
+    `condition`: ALONE or LOADED for those of `under_load`.
+    """
+    content = json.loads(slice_)
+    del content["repeats"], content["tasks"][task]["questions"]
+    content["tasks"] = {task: content["tasks"][task]}
+    under_load = content.pop("under_load")
+    if condition:
+        del under_load["questions"], under_load["task"]
+        content["condition"] = under_load if condition == LOADED else condition
+    return digest(content)
+
+
+def measurement_digest(slice_: str, users: int, round_: int) -> str:
+    """Name of a measurement in the store: the slice without its list of users, and this number of users and round."""
+    content = json.loads(slice_)
+    del content["setting"]["users"]
+    return digest({**content, "users": users, "round": round_})

@@ -1,0 +1,52 @@
+"""Save a plan as JSON and read it back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from servebench.plan.types import Plan
+
+# Mappings whose order means something: that of runs, rows, colours and targets. Canonical JSON sorts keys.
+ORDERED = (
+    ("engines",),
+    ("models",),
+    ("runs",),
+    ("settings",),
+    ("evaluations", "tasks"),
+    ("evaluations", "targets"),
+)
+
+
+def reported(plan: Plan) -> dict[str, Any]:
+    """What tables and page need of the plan: no runtime, no chart style, and no addresses of pinned models."""
+    content: dict[str, Any] = msgspec.to_builtins(plan)
+    del content["runtime"], content["charts"]
+    content["overrides"] = [given for given in content["overrides"] if not given.startswith(("runtime=", "charts="))]
+    settings = [*content["settings"].values(), *((content["evaluations"] or {}).get("targets") or {}).values()]
+    for model in [*content["models"].values(), *(setting["model"] for setting in settings)]:
+        if model["sha256"]:
+            del model["source"]
+    content["order"] = {".".join(path): list(_at(content, path)) for path in ORDERED}
+    return content
+
+
+def from_json(text: str | bytes) -> Plan:
+    """The plan that `canonical(reported(plan))` was written from, in its order."""
+    content = json.loads(text)
+    for place, names in content.pop("order").items():
+        *parents, last = place.split(".")
+        holder = _at(content, parents)
+        if holder:
+            holder[last] = {name: holder[last][name] for name in names}
+    return msgspec.convert(content, Plan)
+
+
+def _at(content: Mapping[str, Any], path: Sequence[str]) -> Any:
+    """What stands at a path of keys; {} where a part of it is null."""
+    for key in path:
+        content = content[key] or {} if content else {}
+    return content

@@ -1,0 +1,198 @@
+"""`servebench compare A B`: two experiments side by side, from their tables and plans; nothing is measured.
+
+Two ranges are called separated only where both have two rounds or more and, as they are written, no value in common.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from servebench import plan as planning
+from servebench import tables
+from servebench.faults import Fault
+from servebench.plan import Plan
+from servebench.report.ranges import overlap
+from servebench.tables.files import Row, rows_of
+from servebench.words.numbers import span
+
+FIGURES = ("output_tok_s", "user_tok_s", "ttft_p95_s")
+
+
+# What must be the same for a difference to be of what is compared, beside what the plan says of the setting.
+MEASURED = ("machine", "fingerprint", "engine_version", "engine_build", "engine_pin", "model_sha256", "protocol")
+
+
+# What of the plan is no condition: what is compared, names in the configuration, and what MEASURED knows better.
+LEFT_OUT = {
+    *("name", "run", "users", "engine.key", "engine.environment", "engine.image", "engine.pin"),
+    *("model.key", "model.identity"),
+}
+
+
+SAID = {"separated": "separated", "not_separated": "not separated by these rounds", "one_round": "too few rounds"}
+
+
+class NothingToCompare(Fault):
+    """An experiment has no tables, or the two have nothing in common."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """The plan and tables of one experiment, and the folder they are in."""
+
+    folder: Path
+    plan: Plan
+    tables: Mapping[str, pa.Table]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """One figure of a setting at a number of users in both experiments; `verdict` is a key of SAID, None where either
+    has no value."""
+
+    run: str
+    setting: str
+    users: int
+    figure: str
+    first: str
+    second: str
+    ratio: float | None  # middle of the second's rounds over that of the first's
+    verdict: str | None
+    marks: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """A condition that is not the same in both, and the settings it concerns."""
+
+    what: str
+    first: str
+    second: str
+    settings: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Two experiments side by side."""
+
+    first: Experiment
+    second: Experiment
+    pairs: Sequence[Pair]
+    differences: Sequence[Difference]
+    only: tuple[int, int]  # settings × users that only the one has measured
+
+    @property
+    def evaluated(self) -> bool:
+        """Whether either has evaluated answers, which are left out here."""
+        return any(experiment.plan.evaluations is not None for experiment in (self.first, self.second))
+
+
+def read(name: str) -> Experiment:
+    """An experiment by its name, or by its folder; raises NothingToCompare where its tables are not made yet."""
+    folder = next((f for f in (Path(name), Path("results") / name) if (f / "plan.json").exists()), None)
+    if folder is None:
+        raise NothingToCompare(f"{name}: is neither a folder with a plan.json nor an experiment under results/")
+    found = tables.read_all(folder / "tables", ("settings", "measurements"))
+    if len(found) < 2:
+        raise NothingToCompare(f"{folder}/tables: is not made yet; run snakemake for this experiment first")
+    return Experiment(folder=folder, plan=planning.from_json((folder / "plan.json").read_bytes()), tables=found)
+
+
+def compare(first: Experiment, second: Experiment) -> Comparison:
+    """Settings × users of the same run that both have measured; raises NothingToCompare when there are none."""
+    one, other = _measured(first), _measured(second)
+    both = [place for place in one if place in other]
+    if not both:
+        raise NothingToCompare(
+            f"{first.folder} and {second.folder}: no setting of the same name was measured with the same number of "
+            "users in both; settings are matched by run and name"
+        )
+    return Comparison(
+        first=first,
+        second=second,
+        pairs=[_pair(one[place], other[place], figure) for place in both for figure in FIGURES],
+        differences=list(_differences(first, second, dict.fromkeys(place[:2] for place in both))),
+        only=(len(one) - len(both), len(other) - len(both)),
+    )
+
+
+def _measured(experiment: Experiment) -> dict[tuple[str, str, int], Row]:
+    rows = rows_of(experiment.tables, "settings")
+    return {(row["run"], row["setting"], row["users"]): row for row in rows if row["rounds"]}
+
+
+def _pair(one: Row, other: Row, figure: str) -> Pair:
+    ends = [row[f"{figure}_{end}"] for row in (one, other) for end in ("min", "max")]
+    ratio, verdict = None, None
+    if None not in ends:
+        ratio = (ends[2] + ends[3]) / (ends[0] + ends[1]) if ends[0] + ends[1] else None
+        verdict = "not_separated" if overlap(one, other, figure) else "separated"
+        if min(one["rounds"], other["rounds"]) < 2:
+            verdict = "one_round"
+    return Pair(
+        run=one["run"],
+        setting=one["setting"],
+        users=one["users"],
+        figure=figure,
+        first=span(*ends[:2]),
+        second=span(*ends[2:]),
+        ratio=ratio,
+        verdict=verdict,
+        marks=tuple(dict.fromkeys([*one["marks"], *other["marks"]])),
+    )
+
+
+def _differences(
+    first: Experiment, second: Experiment, settings: Mapping[tuple[str, str], None]
+) -> Iterator[Difference]:
+    """Each condition in which the two differ, once for all settings with the same two values."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for run, setting in settings:
+        one, other = (_conditions(experiment, run, setting) for experiment in (first, second))
+        for what in one | other:
+            values = one.get(what, "–"), other.get(what, "–")
+            if values[0] != values[1]:
+                found.setdefault((what, *values), []).append(setting)
+    for (what, value, other_value), names in found.items():
+        yield Difference(what=what, first=value, second=other_value, settings=tuple(names))
+
+
+def _conditions(experiment: Experiment, run: str, setting: str) -> dict[str, str]:
+    """What a setting was measured under, as text; several values where its measurements differ in it."""
+    rows = [row for row in rows_of(experiment.tables, "measurements", run) if row["setting"] == setting]
+    seen = {what: {str(row[what]) for row in rows if row[what] is not None} for what in MEASURED}
+    conditions = {what: "; ".join(sorted(values)) or "–" for what, values in seen.items()}
+    planned = experiment.plan.settings.get(setting)
+    if planned is not None:
+        conditions |= _leaves(json.loads(planning.session_slice(experiment.plan, planned))["setting"])
+    return conditions
+
+
+def _leaves(content: Mapping[str, Any], place: str = "") -> dict[str, str]:
+    """What stands in nested mappings, as text by dotted name, without what is LEFT_OUT; empty ones are nothing."""
+    found: dict[str, str] = {}
+    for key, value in content.items():
+        name = f"{place}{key}"
+        if name in LEFT_OUT:
+            continue
+        if isinstance(value, Mapping):
+            found |= _leaves(value, f"{name}.")
+        elif value != []:
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            found[name] = shlex.join(value) if name == "args" else text
+    return found
+
+
+def counts(comparison: Comparison, figure: str) -> dict[str, int]:
+    """Of a figure: how many pairs there are, how many are separated, in how many of these the second is higher."""
+    pairs = [pair for pair in comparison.pairs if pair.figure == figure and pair.verdict]
+    apart = [pair for pair in pairs if pair.verdict == "separated"]
+    higher = sum(pair.ratio is None or pair.ratio > 1 for pair in apart)  # no ratio: the first is 0 in all rounds
+    return {"pairs": len(pairs), "separated": len(apart), "higher": higher, "lower": len(apart) - higher}

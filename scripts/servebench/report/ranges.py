@@ -1,0 +1,25 @@
+"""Compare the ranges of two sets of rounds."""
+
+from __future__ import annotations
+
+from servebench.tables.files import Row
+from servebench.words.numbers import digits
+
+ENDS = ("min", "max")
+
+
+def separated(one: Row, other: Row, figure: str) -> bool:
+    """Whether the rounds tell the two apart: two or more of each, and no value in common."""
+    return min(one["rounds"], other["rounds"]) > 1 and not overlap(one, other, figure)
+
+
+def overlap(one: Row, other: Row, figure: str) -> bool:
+    """Whether the ranges of the rounds, as they are written on the page, have a value in common."""
+    (low, high), (other_low, other_high) = (
+        [_as_written(row[f"{figure}_{end}"]) for end in ENDS] for row in (one, other)
+    )
+    return low <= other_high and other_low <= high
+
+
+def _as_written(value: float) -> float:
+    return float(digits(value).replace(",", ""))

@@ -1,0 +1,57 @@
+"""Write words in both languages as HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup, escape
+
+from servebench.report import answer
+from servebench.words import LANGUAGES, marks, spoken
+
+HERE = Path(__file__).parent
+
+
+def both(key: str, **values: Any) -> Markup:
+    """The words at `page.<key>` in both languages; the page shows the one that is chosen."""
+    return _spans(spoken(f"page.{key}", **values))
+
+
+def _spans(texts: Mapping[str, str]) -> Markup:
+    return Markup("").join(Markup('<span lang="{}">{}</span>').format(code, texts[code]) for code in LANGUAGES)
+
+
+def attribute(name: str, key: str, **values: Any) -> Markup:
+    """An attribute in English that the script turns into the chosen language."""
+    return _attribute(name, spoken(f"page.{key}", **values))
+
+
+def _attribute(name: str, texts: Mapping[str, str]) -> Markup:
+    return Markup('{}="{}" data-{}-en="{}" data-{}-ja="{}"').format(
+        Markup(name), texts["en"], Markup(name), texts["en"], Markup(name), texts["ja"]
+    )
+
+
+def own_text(text: str | Mapping[str, str]) -> Markup:
+    """A text of the configuration: as it is, or per language (English where there is no other)."""
+    if isinstance(text, str):
+        return escape(text)
+    return _spans({language: text.get(language, text["en"]) for language in LANGUAGES})
+
+
+def sentence(said: answer.Sentence) -> Markup:
+    """A sentence of the answer in both languages."""
+    return both(said.key, **said.values)
+
+
+def mark(text: str) -> Markup:
+    """A mark in both languages; once where they say the same."""
+    texts = marks.translated(text)
+    return escape(text) if len(set(texts.values())) == 1 else _spans(texts)
+
+
+def hover(texts: Sequence[str]) -> Markup:
+    """What appears when a row with these marks is pointed at; in English until the script says otherwise."""
+    return _attribute("title", {language: marks.told(texts, language) for language in LANGUAGES})

@@ -1,0 +1,366 @@
+"""One target: start its engine once, ask it everything that is not answered yet, keep each reply as it comes, stop.
+
+What fails as part of the experiment (an engine that would not start, a question without a reply) is in the result with
+its reason. What fails as infrastructure raises, and everything answered until then is in the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import os
+import time
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+import msgspec
+
+import servebench
+from servebench import engines, plan
+from servebench.engines.prompt_tokens import rendered
+from servebench.load import prompts
+from servebench.machine.identity import machine
+from servebench.outlook import duration
+from servebench.outlook.questions import asked_questions
+from servebench.plan import ALONE, LOADED, layout
+from servebench.plan.identity import named
+from servebench.sessions.client import Asked, Endpoint, ask_all, complete
+from servebench.sessions.job import Context, workload_of
+from servebench.sessions.progress import ASKING, Publisher
+from servebench.store.replies import AnswerFile, Evaluated, answers_path, write
+from servebench.tasks import TASKS
+from servebench.tasks.schemas import table
+from servebench.tasks.scores import answer_row, failed_row
+from servebench.tasks.task import Question, Reply
+from servebench.versions import PROMPTS
+
+SAY_EVERY_S, TELL_EVERY_S = 15.0, 1.0
+
+
+log = logging.getLogger("servebench")
+
+
+def run(context: Context) -> None:
+    """Ask what is missing, and write `results/<experiment>/evaluations/<target>.parquet`."""
+    job = _Evaluation(context)
+    try:
+        reason = None
+        if job.pending():
+            with Publisher(context.results, job.session, "evaluation") as published:
+                reason = job.ask(published)
+        job.write(reason)
+    finally:
+        job.close()
+
+
+class _Evaluation:
+    """A target, its questions and the files of its replies: one for each task, and two for a task under load."""
+
+    def __init__(self, context: Context) -> None:
+        self.session = plan.session_from_slice(context.slice, 1, 0, context.models)
+        self.setting = self.session.setting
+        self.context = context.identified(self.setting)
+        content = json.loads(context.slice)
+        self.repeats, self.seed = range(1, content["repeats"] + 1), int(content["seed"])
+        self.tasks = msgspec.convert(content["tasks"], dict[str, plan.TaskSet])
+        self.under_load: dict[str, Any] | None = content["under_load"]
+        self.questions = {name: asked_questions(context.results, name, task) for name, task in self.tasks.items()}
+        self.files: dict[tuple[str, str], AnswerFile] = {}
+        self._open()
+        self.session_id = uuid.uuid4().hex[:12]
+        self.progress: _Progress | None = None
+
+    def _open(self) -> None:
+        """Read what is answered."""
+        self.close()
+        self.files = {(name, ""): self._file(name, None) for name in self.tasks}
+        if self.under_load:
+            name = self.under_load["task"]
+            self.files |= {(name, condition): self._file(name, condition) for condition in (ALONE, LOADED)}
+
+    def _file(self, task: str, condition: str | None) -> AnswerFile:
+        digest = plan.answers_digest(self.context.slice, task, condition)
+        return AnswerFile(answers_path(self.context.results, digest))
+
+    def close(self) -> None:
+        """Nothing more is kept."""
+        for file in self.files.values():
+            file.close()
+
+    def wanted(self, condition: str = "") -> Iterator[Asked]:
+        """All questions in the order they are asked: first as the files have them, then, task by task, in another
+        order. Under load: the first ones of one task, once."""
+        if condition:
+            assert self.under_load
+            name = self.under_load["task"]
+            for question in self.questions[name][: self.under_load["questions"]]:
+                yield Asked(name, 1, question, self.tasks[name].max_tokens, self.tasks[name].request)
+            return
+        for repeat in self.repeats:
+            for name, task in self.tasks.items():
+                questions = self.questions[name]
+                for question in questions if repeat == 1 else shuffled(questions, self.seed):
+                    yield Asked(name, repeat, question, task.max_tokens, task.request)
+
+    def missing(self, condition: str = "") -> list[Asked]:
+        """Those of `wanted` without a reply."""
+        return [
+            asked
+            for asked in self.wanted(condition)
+            if self.files[asked.task, condition].missing(
+                asked.repeat, asked.question.question_id, retry_failed=self.context.retry_failed
+            )
+        ]
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """ "" is the evaluation itself."""
+        return ("", ALONE, LOADED) if self.under_load else ("",)
+
+    def pending(self) -> int:
+        """How many questions are to be asked."""
+        return sum(len(self.missing(condition)) for condition in self.conditions)
+
+    def _work(self, asked: Asked, condition: str) -> float:
+        """How long a question takes beside others: the tokens its reply may have over how many are asked at once."""
+        tokens = min(asked.max_tokens, TASKS[asked.task].reply_tokens)
+        return tokens if condition else tokens / self.setting.users[0]
+
+    def ask(self, published: Publisher) -> str | None:
+        """Ask what is missing; the reason when the engine did not live through it."""
+        context, setting = self.context, self.setting
+        model_path, model = context.weights(setting)
+        log.info("evaluations %s: starting %s", setting.name, setting.engine.kind)
+        try:
+            with context.launched(self.session, model_path) as server:
+                self._open()  # another job may have asked the same while this one waited for the device
+                self._keep_session(_facts(server, setting, model) | {"prompt_tokens": self._prompt_tokens(server)})
+                work = [self._work(asked, c) for c in self.conditions for asked in self.missing(c)]
+                self.progress = _Progress(setting.name, len(work), sum(work), published)
+                try:
+                    asyncio.run(self._ask(server))
+                except ExceptionGroup as group:
+                    raise _first(group) from None
+                if not server.alive():
+                    said = server.log_tail()
+                    raise engines.LaunchFailed("the server died while it was asked: " + _last_line(said), said)
+                self._keep_session({"differences": server.check()})
+        except engines.LaunchFailed as error:
+            log.error("evaluations %s: %s", setting.name, error.reason)
+            return error.reason
+        return None
+
+    async def _ask(self, server: engines.Server) -> None:
+        setting = self.setting
+        endpoint = Endpoint(
+            url=server.url,
+            model=server.model,
+            extra={**server.extra, **setting.request},
+            headers=_authorization(setting.engine),
+            seed=self.seed,
+        )
+        async with endpoint.client(setting.users[0] + (self.under_load or {"users": 0})["users"]) as client:
+            for condition in self.conditions:
+                questions = self.missing(condition)
+                if not questions:
+                    continue
+
+                def answered(asked: Asked, reply: dict[str, Any], condition: str = condition) -> bool:
+                    if "failed" in reply and not server.alive():
+                        return False  # the engine's fault, not the question's
+                    self._keep(asked, reply, condition)
+                    return True
+
+                at_once = 1 if condition else setting.users[0]
+                if condition == LOADED:
+                    async with _load(client, endpoint, self.under_load or {}, self.seed) as load:
+                        self._keep_session({"load": dict(load)})
+                        if load["replies"]:
+                            try:
+                                await ask_all(client, endpoint, questions, at_once, answered)
+                            finally:
+                                self._keep_session({"load": dict(load)})
+                        elif server.alive():
+                            said = "evaluations %s: nothing is asked under load: no request of it succeeded (%s)"
+                            log.error(said, setting.name, load["failed"])
+                else:
+                    await ask_all(client, endpoint, questions, at_once, answered)
+
+    def _keep(self, asked: Asked, reply: Mapping[str, Any], condition: str) -> None:
+        place = {"repeat": asked.repeat, "question_id": asked.question.question_id, "session_id": self.session_id}
+        self.files[asked.task, condition].append({**place, **reply})
+        assert self.progress
+        self.progress.say(asked.task, condition, self._work(asked, condition), failed="failed" in reply)
+
+    def _keep_session(self, facts: Mapping[str, Any]) -> None:
+        for file in self.files.values():
+            file.append({"session": {"session_id": self.session_id, **facts}})
+
+    def _prompt_tokens(self, server: engines.Server) -> dict[str, list[int] | None]:
+        """What the server makes of the first question of each task."""
+        extra = {**server.extra, **self.setting.request}
+        headers = _authorization(self.setting.engine)
+        with httpx.Client(base_url=server.url, headers=headers, timeout=30.0, trust_env=False) as client:
+            return {
+                name: rendered(
+                    client, self.setting.engine.kind, server.model, Asked(name, 1, questions[0], 0).messages, extra
+                )
+                for name, questions in self.questions.items()
+            }
+
+    def write(self, reason: str | None) -> None:
+        """The replies there are as a table, with where they come from."""
+        rows = []
+        for condition in self.conditions:
+            for asked in self.wanted(condition):
+                reply = self.files[asked.task, condition].replies.get((asked.repeat, asked.question.question_id))
+                if reply is not None:
+                    rows.append(_row(named(self.setting.name, condition, self.under_load), asked, reply))
+        counts = Counter(row["outcome"] == "failed" for row in rows if row["target"] == self.setting.name)
+        sessions: dict[str, dict[str, Any]] = {}
+        for file in self.files.values():
+            for session_id, facts in file.sessions.items():
+                sessions.setdefault(session_id, {}).update(facts)
+        facts = {
+            "target": self.setting.name,
+            "digest": plan.digest(self.context.slice),
+            "status": "failed" if reason else "ok",
+            "reason": reason,
+            "asked": sum(1 for _ in self.wanted()),
+            "answered": counts[False],
+            "failures": counts[True],
+            "setting": msgspec.to_builtins(self.setting),
+            "sessions": sorted(sessions.values(), key=lambda session: session["started_at"]),
+            "servebench": {"version": servebench.__version__, "prompts": PROMPTS},
+        }
+        write(Evaluated(table("answers", rows), facts), layout.target_path(self.context.results, self.setting.name))
+        log.info(
+            "evaluations %s: %d of %d questions answered, %d failed",
+            self.setting.name,
+            facts["answered"],
+            facts["asked"],
+            facts["failures"],
+        )
+
+
+def _first(error: Exception) -> Exception:
+    """The fault itself, of those of what was asked at once."""
+    return _first(error.exceptions[0]) if isinstance(error, ExceptionGroup) else error
+
+
+def shuffled(questions: Sequence[Question], seed: int) -> list[Question]:
+    """Another order, the same one everywhere (`random` may change with Python)."""
+    return sorted(questions, key=lambda question: hashlib.sha256(f"{seed} {question.question_id}".encode()).digest())
+
+
+@asynccontextmanager
+async def _load(
+    client: httpx.AsyncClient, endpoint: Endpoint, under_load: Mapping[str, Any], seed: int
+) -> AsyncIterator[dict[str, Any]]:
+    """`users` that send, wait for the reply and send again, from when each has had one until the end of the block.
+
+    Gives what they have had so far: `users, replies, failures`, and `failed`, why the last of these did or None.
+    """
+    workload = workload_of(under_load["workload"])
+    source = prompts.load(workload, seed)
+    load: dict[str, Any] = {"users": under_load["users"], "replies": 0, "failures": 0, "failed": None}
+    numbers = iter(range(10**9))
+    served = asyncio.Semaphore(0)
+
+    async def user() -> None:
+        first = True
+        while True:
+            _, messages = source.request(next(numbers))
+            reply = await complete(client, endpoint.body(messages, workload.max_tokens))
+            load["failures" if "failed" in reply else "replies"] += 1
+            load["failed"] = reply.get("failed", load["failed"])
+            if first:
+                served.release()
+                first = False
+            if "failed" in reply:
+                await asyncio.sleep(1)
+
+    async with asyncio.TaskGroup() as group:
+        users = [group.create_task(user()) for _ in range(under_load["users"])]
+        try:
+            for _ in users:
+                await served.acquire()
+            yield load
+        finally:
+            for task in users:
+                task.cancel()
+
+
+def _row(target: str, asked: Asked, reply: Mapping[str, Any]) -> dict[str, Any]:
+    if "failed" in reply:
+        question_id, latency_s = asked.question.question_id, reply["latency_s"]
+        return failed_row(target, asked.task, asked.repeat, question_id, reply["failed"], latency_s)
+    said = Reply(text=reply["text"], finish_reason=reply["finish_reason"], reasoning=reply["reasoning"])
+    tokens, latency_s = reply["tokens"], reply["latency_s"]
+    return answer_row(target, asked.task, asked.repeat, asked.question, said, tokens=tokens, latency_s=latency_s)
+
+
+def _facts(server: engines.Server, setting: plan.Setting, model: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Of a session: what ran, on what."""
+    return {
+        "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "engine_version": server.version,
+        "engine_build": server.build,
+        "engine_pin": setting.engine.pin,
+        "argv": server.argv,
+        "env": server.env,
+        "cold_start_s": server.cold_start_s,
+        "facts": server.facts,
+        "model": model and {key: model[key] for key in ("key", "name", "sha256", "size_bytes")},
+        "machine": machine(),
+    }
+
+
+def _authorization(engine: plan.Engine) -> dict[str, str]:
+    """Of a server behind an address; that its key is set was checked when it was attached."""
+    return {"Authorization": f"Bearer {os.environ[engine.api_key_env]}"} if engine.api_key_env else {}
+
+
+def _last_line(text: str) -> str:
+    return next((line for line in reversed(text.splitlines()) if line.strip()), "its log is empty")
+
+
+class _Progress:
+    """How many are asked, failed, time left: for those who watch, and now and then a line on the console.
+
+    The time left is that of the work left: one problem takes as long as dozens of choices, and comes after them.
+    """
+
+    def __init__(self, target: str, total: int, work: float, published: Publisher) -> None:
+        self.target, self.total, self.work, self.published = target, total, work, published
+        self.done = self.failed = 0
+        self.worked = 0.0
+        self.began = self.said = time.monotonic()
+        self.told = 0.0
+
+    def say(self, task: str, condition: str, work: float, *, failed: bool) -> None:
+        """One more is answered."""
+        self.done += 1
+        self.worked += work
+        self.failed += failed
+        now = time.monotonic()
+        left_s = (now - self.began) / self.worked * max(0.0, self.work - self.worked)
+        what = f"{task}, {condition}" if condition else task
+        last = self.done == self.total
+        if now - self.told >= TELL_EVERY_S or last:
+            self.told = now
+            counts = {"asked": self.done, "questions": self.total, "failures": self.failed}
+            self.published.tell(phase=ASKING, task=what, left_s=left_s, **counts)
+        if now - self.said >= SAY_EVERY_S or last:
+            self.said = now
+            log.info(
+                "evaluations %s: %d of %d asked (%s), %d failed; %s left of this target",
+                *(self.target, self.done, self.total, what, self.failed, duration.minutes(left_s)),
+            )

@@ -1,0 +1,85 @@
+"""What a job with an engine is given by the workflow: a session that measures, or an evaluation that asks."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from servebench import ROOT, engines, models, plan
+from servebench.engines import environment
+from servebench.load.prompts import BUILT_IN
+from servebench.load.workload import Workload
+from servebench.machine import cache
+from servebench.models import scratch
+from servebench.outlook.inventory import _manifest_path, identified, manifest_of
+
+log = logging.getLogger("servebench")
+
+
+def workload_of(configured: Mapping[str, Any]) -> Workload:
+    """A configured workload as the load generator takes it, from whatever folder: its files are the project's."""
+    root = Path(os.path.relpath(ROOT))
+    named = {key: configured[key] for key in ("prompts", "trace") if key in configured}
+    files = {key: str(root / name) for key, name in named.items() if not (BUILT_IN / name).is_dir()}
+    return Workload.from_dict({**configured, **files})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """Where a job works and how; of it only the slice decides what is measured or answered."""
+
+    slice: str
+    models: dict[str, plan.Model]  # as configured, with their sources
+    results: Path  # results/<experiment>
+    runtime: plan.Runtime
+    engine_log: Path
+    retry_failed: bool
+
+    def identified(self, setting: plan.Setting) -> Context:
+        """The same, with the slice as `identified` has it."""
+        return replace(self, slice=identified(self.slice, setting, self.results))
+
+    def weights(self, setting: plan.Setting) -> tuple[Path | None, dict[str, Any] | None]:
+        """(the setting's model file, its manifest), fetched again where the cache has lost it; a server that is
+        reached by its address, or only simulated, has neither. InfrastructureError when the manifest is of another."""
+        if not engines.ADAPTERS[setting.engine.kind].loads_model:
+            return None, None
+        model = self.models[setting.model.key]
+        manifest = manifest_of(model, self.results)
+        if manifest is None:
+            path = _manifest_path(model, self.results)
+            raise engines.InfrastructureError(f"{path}: is not of models.{model.key}; remove it and run the same again")
+        path = models.ensure(
+            manifest,
+            model,
+            self.models,
+            cache_root=cache.root(self.runtime.cache),
+            mirror=self.runtime.mirror,
+            node_local=scratch.root(self.runtime.scratch),
+            progress=log.info,
+        )
+        return path, manifest
+
+    def launched(self, session: plan.Session, model_path: Path | None) -> AbstractContextManager[engines.Server]:
+        """The session's server, while it runs; raises as `engines.launched`."""
+        engine = session.setting.engine
+        return engines.launched(
+            session,
+            model_path=model_path,
+            environment=self._environment(engine.environment, engine.pin) if engine.environment else None,
+            runtime=self.runtime,
+            log_path=self.engine_log,
+        )
+
+    def _environment(self, name: str, lock_sha256: str | None) -> dict[str, Any]:
+        """What a rule has made; made here where that was of another lock, or on another machine."""
+        made = dict(json.loads((self.results / "engines" / f"{name}.json").read_text(encoding="utf-8")))
+        if made["lock_sha256"] == lock_sha256 and Path(made["python"]).exists():
+            return made
+        return environment.make(name, ROOT / "envs" / f"{name}.lock", cache.root(self.runtime.cache), progress=log.info)

@@ -1,0 +1,324 @@
+"""One (run, setting, round): start the engine, check that it is what was asked, measure each number of users, stop.
+
+What fails as part of the experiment becomes a row with its reason. What fails as infrastructure raises, and everything
+measured until then is in the store.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import servebench
+from servebench import engines, plan
+from servebench.engines import devices, llama_log
+from servebench.load import calibrate, figures
+from servebench.load.line import Line
+from servebench.load.measurement import Measurement
+from servebench.load.records import CHUNKS_SCHEMA, REQUESTS_SCHEMA
+from servebench.load.run import measure
+from servebench.load.workers import LoadError
+from servebench.load.workload import Target
+from servebench.machine import cache, cpus
+from servebench.machine.identity import machine
+from servebench.machine.watcher import Watcher
+from servebench.outlook import duration, inventory
+from servebench.plan import layout
+from servebench.sessions.job import Context, workload_of
+from servebench.sessions.progress import Publisher
+from servebench.store import measurements
+from servebench.versions import PROTOCOL
+
+ATTEMPTS = 3
+log = logging.getLogger("servebench")
+
+
+def run(session: plan.Session, context: Context) -> None:
+    """Make every measurement of the session exist under measurements/: linked where known, measured where missing."""
+    kept = measurements.Store(context.results)
+    setting = session.setting
+    context = context.identified(setting)
+    missing = []
+    for users in setting.users:
+        digest = plan.measurement_digest(context.slice, users, session.round)
+        status = kept.status(digest)
+        if status == "failed" and context.retry_failed:
+            kept.discard(digest, "failed; tried again")
+        if not _linked(kept, digest, layout.users_path(context.results, setting, session.round, users)):
+            missing.append(users)
+    if missing:
+        with Publisher(context.results, session) as published:
+            _Measuring(session, context, kept, published).run(missing)
+
+
+def _linked(kept: measurements.Store, digest: str, output: Path) -> bool:
+    """Whether the measurement is there; `output` then stands for it."""
+    there = kept.status(digest) is not None
+    if there:
+        kept.link(digest, output)
+    return there
+
+
+class _Measuring:
+    """The part of a session that needs the engine."""
+
+    def __init__(self, session: plan.Session, context: Context, kept: measurements.Store, published: Publisher) -> None:
+        self.session, self.context, self.kept, self.published = session, context, kept, published
+        self.setting = session.setting
+        self.cache = cache.root(context.runtime.cache)
+        self.machine = machine()
+        self.session_id = uuid.uuid4().hex[:12]
+        self.launched_at: str | None = None
+        self.calibration: dict[str, Any] | None = None
+        self.users_before: list[int] = []
+        self.load_cpus = cpus.allot(self.setting.cpus).get("load", [])
+        self.model: dict[str, Any] | None = None
+        self.log_before = ""
+
+    def run(self, missing: list[int]) -> None:
+        """Measure the missing numbers of users in ascending order."""
+        context = self.context
+        self.calibration = self._calibrated(max(missing))
+        model_path, self.model = context.weights(self.setting)
+        self.launched_at = _now()
+        log.info("%s: starting %s", self._name(), self.setting.engine.kind)
+        try:
+            with context.launched(self.session, model_path) as server:
+                up_s = (time.monotonic_ns() - server.launched_ns) / 1e9
+                self.launched_at = (datetime.now(UTC) - timedelta(seconds=up_s)).isoformat(timespec="seconds")
+                log.info("%s: up on %s (%s)", self._name(), devices.node(), ", ".join(server.devices))
+                with Watcher(server.pid, server.watched) as watcher:
+                    while missing:
+                        if not self._linked(missing[0]):
+                            self._measure(server, watcher, missing[0])
+                        missing.pop(0)
+        except engines.LaunchFailed as error:
+            log.error("%s: %s", self._name(), error.reason)
+            for users in missing:
+                if not self._linked(users):
+                    self._keep(users, status="failed", reason=error.reason, facts={"log_tail": error.log_tail})
+
+    def _linked(self, users: int) -> bool:
+        """Whether another session has measured it while this one waited for the device."""
+        return _linked(self.kept, self._digest(users), self._output(users))
+
+    def _measure(self, server: engines.Server, watcher: Watcher, users: int) -> None:
+        """One number of users, again while others use the device, at most ATTEMPTS times."""
+        for attempt in range(1, ATTEMPTS + 1):
+            age_s = (time.monotonic_ns() - server.launched_ns) / 1e9
+            log_start, self.log_before = server.log_size(), ""
+            try:
+                measured = measure(
+                    Target(
+                        url=server.url,
+                        model=server.model,
+                        extra={**server.extra, **self.setting.request},
+                        api_key_env=self.setting.engine.api_key_env,
+                    ),
+                    workload_of(self.setting.workload),
+                    users,
+                    processes=self.setting.processes,
+                    seed=self._seed(users, attempt),
+                    cpus=self.load_cpus,
+                    begin=partial(self._begin, server, log_start),
+                    progress=partial(self._tell, watcher, users),
+                )
+            except LoadError as error:
+                state = "" if server.alive() else "the server died: "
+                raise engines.LaunchFailed(f"{state}{error}", server.log_tail()) from error
+            self.users_before.append(users)
+            served = _served(server.log_since(log_start), self.log_before)  # before `check` asks something itself
+            telemetry = watcher.table(measured.meta["load_start_ns"], measured.meta["load_end_ns"])
+            rule = self.context.runtime.foreign_use
+            foreign = rule.exceeded(telemetry["foreign_utilisation"].to_pylist())
+            measured.meta["foreign_use"] = msgspec.to_builtins(rule)
+            differences = server.check()
+            facts = self._facts(server, watcher, age_s, telemetry.to_pydict(), measured) | {"served": served}
+            if differences:
+                reason = "after the measurement: " + _sentence(differences)
+                self._keep(users, status="ok", reason=None, facts=facts, discarded=reason)
+                raise engines.AskedNotGot(reason, server.log_tail(), differences)
+            if foreign is None or foreign < rule.samples or rule.action == "mark":
+                self._keep(users, status="ok", reason=None, facts=facts)
+                self._say(users, measured)
+                return
+            others = f"others used the device in {foreign} samples"
+            self._keep(users, status="ok", reason=None, facts=facts, discarded=others)
+            log.warning("%s, %d users: others used the device; measured again", self._name(), users)
+        reason = f"others used the device in each of {ATTEMPTS} attempts"
+        self._keep(users, status="failed", reason=reason, facts=self._facts(server, watcher, age_s, {}, None))
+
+    def _keep(
+        self, users: int, *, status: str, reason: str | None, facts: Mapping[str, Any], discarded: str | None = None
+    ) -> None:
+        """Write the measurement into the store and make its file under measurements/ stand for it; with a reason why
+        it is `discarded` it is in one step on record and nowhere else."""
+        setting = self.setting
+        measured: Measurement | None = facts.get("measured")
+        digest = self._digest(users)
+        record = measurements.Record(
+            identity={
+                "experiment": self.session.experiment,
+                "run": setting.run,
+                "setting": setting.name,
+                "engine": setting.engine.key,
+                "engine_kind": setting.engine.kind,
+                "model": setting.model.key,
+                "model_name": setting.model.name,
+                "quantization": setting.model.quantization,
+                "slots": setting.slots,
+                "context": setting.context,
+                "users": users,
+                "round": self.session.round,
+                "rank": self.session.rank,
+                "digest": digest,
+            },
+            status=status,
+            reason=reason,
+            requests=measured.requests if measured else REQUESTS_SCHEMA.empty_table(),
+            chunks=measured.chunks if measured else CHUNKS_SCHEMA.empty_table(),
+            meta=measured.meta if measured else None,
+            telemetry=facts.get("telemetry", {}),
+            served=facts.get("served", {}),
+            session={
+                "session_id": self.session_id,
+                "launched_at": self.launched_at,
+                "log": str(self.context.engine_log),
+                "log_tail": facts.get("log_tail"),
+                **facts.get("session", {}),
+            },
+            provenance={
+                "machine": self.machine,
+                "model": self.model,
+                "engine": msgspec.to_builtins(setting.engine),
+                "servebench": {"version": servebench.__version__, "protocol": PROTOCOL},
+                "calibration": self.calibration,
+                "started_at": measured.meta["started_at"] if measured else _now(),
+            },
+        )
+        if discarded is None and self.kept.status(digest):
+            discarded = "another session has measured it at the same time"
+        if discarded:
+            self.kept.write_discarded(record, discarded)
+        else:
+            measurements.write(record, self.kept.path(digest))
+        self._linked(users)
+
+    def _facts(
+        self,
+        server: engines.Server,
+        watcher: Watcher,
+        age_s: float,
+        telemetry: dict[str, list[Any]],
+        measured: Measurement | None,
+    ) -> dict[str, Any]:
+        return {
+            "measured": measured,
+            "telemetry": telemetry,
+            "session": {
+                "engine_version": server.version,
+                "engine_build": server.build,
+                "node": devices.node(),
+                "devices": list(server.devices),
+                "argv": server.argv,
+                "env": server.env,
+                "cold_start_s": server.cold_start_s,
+                "facts": server.facts,
+                "memory_gib": watcher.memory_gib,
+                "memory_kind": watcher.kind,
+                "server_age_s": age_s,
+                "users_before": self.users_before[:-1] if measured else self.users_before,
+            },
+        }
+
+    def _calibrated(self, users: int) -> dict[str, Any]:
+        """This machine's calibration of the load generator; refuses more users than it can load truthfully."""
+        found = calibrate.ensure(users, self.cache, self.load_cpus, self.setting.processes)
+        limit = found["max_users"]
+        if users > limit and self.context.runtime.beyond_calibration == "refuse":
+            divided = {"cpus": len(self.load_cpus), "processes": self.setting.processes}
+            options = "".join(f" --{name} {count}" for name, count in divided.items() if count)
+            raise engines.InfrastructureError(
+                f"settings.{self.setting.name}.users: this machine loads at most {limit} users truthfully, not {users};"
+                f" use fewer, a faster machine, servebench calibrate --out out/ --users {users}{options} when nothing"
+                " else runs on it, or runtime.beyond_calibration: mark"
+            )
+        return found
+
+    def _output(self, users: int) -> Path:
+        return layout.users_path(self.context.results, self.setting, self.session.round, users)
+
+    def _digest(self, users: int) -> str:
+        return plan.measurement_digest(self.context.slice, users, self.session.round)
+
+    def _seed(self, users: int, attempt: int) -> int:
+        """Different number lines in every measurement, the same ones when it is repeated elsewhere."""
+        return int(plan.digest([self._digest(users), attempt])[:8], 16)
+
+    def _name(self) -> str:
+        return f"{self.setting.run} {self.setting.name} round {self.session.round}"
+
+    def _begin(self, server: engines.Server, log_start: int) -> None:
+        """Keep what the server's log tells of what comes before the load."""
+        self.log_before = server.log_since(log_start)
+
+    def _tell(self, watcher: Watcher, users: int, news: Mapping[str, Any]) -> None:
+        """What is known while it is measured, for those who watch; tokens are only counted afterwards."""
+        sample = watcher.latest() or {}
+        device = {name: sample.get(name) for name in ("memory_bytes", "foreign_utilisation")}
+        self.published.tell(users=users, memory_kind=watcher.kind, **device, **news)
+
+    def _say(self, users: int, measured: Measurement) -> None:
+        """One line on the console: which measurement of how many, what it gave, time left."""
+        path = self.context.results / "plan.json"
+        whole = plan.from_json(path.read_bytes()) if path.exists() else None
+        line = whole.line if whole else Line()
+        found = figures.measurement_figures(measured.requests, measured.chunks, measured.meta, line)
+        self.published.tell(
+            phase="between", last={"users": users} | {name: found[name] for name in ("output_tok_s", "ttft_p95_s")}
+        )
+        done, left = "", ""
+        if whole:
+            done = f"[{inventory.done(whole, self.context.results)}/{whole.measurements}] "
+            left = f"; {duration.minutes(duration.remaining_s(whole, self.context.results))} left"
+        log.info(
+            "%s%s, %d user%s: %s tok/s, TTFT p95 %s s, %d requests, %d failed%s",
+            done,
+            self._name(),
+            users,
+            "s" if users > 1 else "",
+            _number(found["output_tok_s"], 1),
+            _number(found["ttft_p95_s"], 2),
+            found["target_requests"],
+            found["failures"],
+            left,
+        )
+
+
+def _sentence(differences: Sequence[Mapping[str, Any]]) -> str:
+    return "; ".join(f"{d['what']}: asked {d['asked']}, got {d['got']}" for d in differences)
+
+
+def _served(log: str, before: str) -> dict[str, list[Any]]:
+    """The requests of the load that llama-server's log tells of, as columns; {} where the server writes no such log.
+
+    `before` is how the log began before the load: the load generator's own request, whatever became of it.
+    """
+    found = llama_log.requests(log)[len(llama_log.requests(before)) :]
+    return llama_log.columns(found) if found else {}
+
+
+def _number(value: figures.Figure, digits: int) -> str:
+    return f"{value:.{digits}f}" if isinstance(value, int | float) else "–"
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

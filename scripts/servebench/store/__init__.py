@@ -1,0 +1,1 @@
+"""Measurements and replies as kept: typed, versioned, never overwritten."""

@@ -1,0 +1,169 @@
+"""From what the targets answered to the tables of the evaluations. Pure over what was read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from servebench.plan import ALONE, LOADED, Evaluations, named
+from servebench.store.replies import Evaluated
+from servebench.tables.evaluated.comparisons import comparisons
+from servebench.tables.evaluated.scores import agreement, positions, proofreading_outcomes, rescored, scores
+from servebench.tasks.schemas import FAILED, table
+from servebench.tasks.scores import Questions
+
+# Outcomes in which a reply holds no answer to be right or wrong, and the share of a task's replies that may end so.
+NO_ANSWER = ("reasoning_leaked", "empty", "truncated", "unparsable")
+MOST_WITHOUT_ANSWER = 0.01
+_SERVER = ("engine_version", "engine_build", "engine_pin", "argv")
+
+
+def make(asked: Evaluations, evaluated: Sequence[Evaluated], questions: Questions) -> dict[str, pa.Table]:
+    """Every table by name. `evaluated`: one for each target, in the plan's order; `questions`: those asked.
+
+    Replies are scored anew, by the rules as they are now. A target that answered nothing is in `targets` only.
+    """
+    answers = rescored(pa.concat_tables([one.answers for one in evaluated]), questions)
+    of_targets = answers.filter(pa.array([name in asked.targets for name in answers["target"].to_pylist()], pa.bool_()))
+    return {
+        "answers": answers,
+        "targets": table("targets", _targets(asked, evaluated, answers)),
+        "scores": scores(of_targets, questions),
+        "comparisons": _compared(of_targets, questions, asked.baseline, asked.margins),
+        "agreement": agreement(of_targets, questions),
+        "proofreading": proofreading_outcomes(of_targets, questions),
+        "positions": positions(of_targets, questions),
+        "under_load": _under_load(asked, answers, questions),
+    }
+
+
+def _compared(answers: pa.Table, questions: Questions, baseline: str, margins: Mapping[str, float]) -> pa.Table:
+    pairs = zip(answers["target"].to_pylist(), answers["outcome"].to_pylist(), strict=True)
+    if (baseline, True) not in {(target, outcome != FAILED) for target, outcome in pairs}:
+        return table("comparisons", [])
+    return comparisons(answers, questions, baseline, margins)
+
+
+def _under_load(asked: Evaluations, answers: pa.Table, questions: Questions) -> pa.Table:
+    """Each target of `under_load` against itself on an idle server, a family of its own."""
+    load, rows = asked.under_load, []
+    for target in load.targets if load else ():
+        assert load
+        idle, loaded = (named(target, condition, {"users": load.users}) for condition in (ALONE, LOADED))
+        pair = answers.filter(pa.array([name in (idle, loaded) for name in answers["target"].to_pylist()], pa.bool_()))
+        sample = {load.task: questions[load.task][: load.questions]}
+        rows += _compared(pair, sample, idle, asked.margins).to_pylist()
+    return table("under_load", rows)
+
+
+def _targets(asked: Evaluations, evaluated: Sequence[Evaluated], answers: pa.Table) -> Iterator[dict[str, Any]]:
+    outcomes = _outcomes(answers)
+    prompts = {one.facts["target"]: _prompt_tokens(one) for one in evaluated}
+    machines = {one.facts["target"]: _machine(one) for one in evaluated}
+    for rank, one in enumerate(evaluated):
+        facts, name = one.facts, str(one.facts["target"])
+        setting, last = facts["setting"], (facts["sessions"] or [{}])[-1]
+        machine = last.get("machine") or {}
+        common = _common(prompts[name], prompts[asked.baseline])
+        same = None if not common else all(mine == theirs for mine, theirs in common)
+        yield {
+            "target": name,
+            "rank": rank,
+            "baseline": name == asked.baseline,
+            "engine": setting["engine"]["key"],
+            "engine_kind": setting["engine"]["kind"],
+            "model": setting["model"]["key"],
+            "model_name": setting["model"]["name"],
+            "quantization": setting["model"]["quantization"],
+            "slots": setting["slots"],
+            "context": setting["context"],
+            "concurrency": asked.concurrency,
+            **{key: facts[key] for key in ("status", "reason", "asked", "answered", "failures")},
+            "same_prompts": same,
+            "prompt_tokens_sha256": _digest(prompts[name]),
+            "chat_template_sha256": (last.get("facts") or {}).get("chat_template_sha256"),
+            "marks": [
+                *_marks(facts, same, machines[name], machines[asked.baseline]),
+                *_without_answer(outcomes.get(name, {})),
+                *_load_marks(facts["sessions"] if asked.under_load else ()),
+            ],
+            "sessions": len(facts["sessions"]),
+            **{key: last.get(key) for key in _SERVER},
+            "model_sha256": (last.get("model") or {}).get("sha256"),
+            "machine": (machine.get("gpus") or [{"name": machine.get("cpu")}])[0]["name"],
+            "fingerprint": machine.get("fingerprint"),
+            "started_at": last.get("started_at"),
+        }
+
+
+def _marks(facts: Mapping[str, Any], same: bool | None, machine: str | None, base: str | None) -> Iterator[str]:
+    if facts["answered"] < facts["asked"]:
+        yield f"unanswered: {facts['asked'] - facts['answered']} of {facts['asked']}"
+    if same is False:
+        yield "other_prompts"
+    if None not in (machine, base) and machine != base:
+        yield "other_machine"
+    for key in ("engine_version", "engine_build"):
+        found = {session.get(key) for session in facts["sessions"]}
+        if len(found) > 1:
+            yield f"{key}: {', '.join(sorted(map(str, found)))}"
+    for session in facts["sessions"]:
+        for found in session.get("differences") or ():
+            yield f"not_as_asked: {found['what']}: asked {found['asked']}, got {found['got']}"
+
+
+def _outcomes(answers: pa.Table) -> dict[str, dict[str, Counter[str]]]:
+    """How often each outcome, by target and task."""
+    found: dict[str, dict[str, Counter[str]]] = {}
+    columns = (answers[name].to_pylist() for name in ("target", "task", "outcome"))
+    for target, task, outcome in zip(*columns, strict=True):
+        found.setdefault(target, {}).setdefault(task, Counter())[outcome] += 1
+    return found
+
+
+def _without_answer(outcomes: Mapping[str, Counter[str]]) -> Iterator[str]:
+    """The tasks in which more than 1 % of the replies hold no answer (evals.md): they are wrong for another reason."""
+    for task, counts in outcomes.items():
+        bad = {outcome: counts[outcome] for outcome in NO_ANSWER if counts[outcome]}
+        replies = counts.total() - counts[FAILED]
+        if sum(bad.values()) > MOST_WITHOUT_ANSWER * replies:
+            kinds = ", ".join(f"{outcome} {count}" for outcome, count in bad.items())
+            yield f"without_answer: {task}: {sum(bad.values())} of {replies} replies ({kinds})"
+
+
+def _load_marks(sessions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Whether the load of `under_load` was one."""
+    loads = [session["load"] for session in sessions if "load" in session]
+    failures, replies = (sum(load[key] for load in loads) for key in ("failures", "replies"))
+    why = next((load["failed"] for load in reversed(loads) if load["failed"]), None)
+    if failures and not replies:
+        yield f"no_load: all {failures} requests of the load failed: {why}"
+    elif failures:
+        yield f"load_failed: {failures} of {failures + replies} requests: {why}"
+
+
+def _prompt_tokens(one: Evaluated) -> dict[str, list[int]]:
+    """Token ids by task, as the last session that could say them did."""
+    known: dict[str, list[int]] = {}
+    for session in one.facts["sessions"]:
+        known |= {task: ids for task, ids in (session.get("prompt_tokens") or {}).items() if ids}
+    return known
+
+
+def _common(mine: Mapping[str, list[int]], theirs: Mapping[str, list[int]]) -> list[tuple[list[int], list[int]]]:
+    return [(mine[task], theirs[task]) for task in mine if task in theirs]
+
+
+def _digest(prompts: Mapping[str, list[int]]) -> str | None:
+    return hashlib.sha256(json.dumps(prompts, sort_keys=True).encode()).hexdigest() if prompts else None
+
+
+def _machine(one: Evaluated) -> str | None:
+    """The one it was asked on; "several" when there were."""
+    found = {session["machine"]["fingerprint"] for session in one.facts["sessions"] if session.get("machine")}
+    return next(iter(found), None) if len(found) < 2 else "several"

@@ -1,0 +1,107 @@
+"""`quantization.json`: what the evaluations found (docs/json.md). Its schema follows from the tables' own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import msgspec
+import pyarrow as pa
+
+from servebench.plan import Plan
+from servebench.tables.evaluated.comparisons import sentence
+from servebench.tasks.schemas import SCHEMAS
+from servebench.versions import PROMPTS, SAMPLING
+
+VERSION = 1
+TABLES = ("targets", "scores", "comparisons", "agreement", "proofreading", "positions", "under_load")
+SENTENCES = ("comparisons", "under_load")
+
+
+def quantization(tables: Mapping[str, pa.Table], plan: Plan) -> dict[str, Any]:
+    """The tables' rows as JSON values, what was asked, and each comparison in a sentence. Null: not measured."""
+    asked = plan.evaluations
+    assert asked
+    content: dict[str, Any] = {
+        "schema": f"servebench.quantization/{VERSION}",
+        "experiment": plan.experiment,
+        "title": plan.title,
+        "baseline": asked.baseline,
+        "repeats": asked.repeats,
+        "concurrency": asked.concurrency,
+        "sampling": {**SAMPLING, "seed": asked.seed},
+        "prompts": PROMPTS,
+        "tasks": {name: msgspec.to_builtins(task) for name, task in asked.tasks.items()},
+        "margins": dict(asked.margins),
+        "load": msgspec.to_builtins(asked.under_load),
+    }
+    for name in TABLES:
+        rows = tables[name].to_pylist()
+        content[name] = [row | _sentences(row) for row in rows] if name in SENTENCES else rows
+    jsonschema.validate(content, SCHEMA)
+    return content
+
+
+def write(tables: Mapping[str, pa.Table], plan: Plan, directory: Path) -> Path:
+    """Write `quantization.json`, whole or not at all; returns the path."""
+    path = directory / "quantization.json"
+    text = json.dumps(quantization(tables, plan), ensure_ascii=False, allow_nan=False, indent=1)
+    directory.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".json.part")
+    part.write_text(text + "\n", encoding="utf-8")
+    part.replace(path)
+    return path
+
+
+def _sentences(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {"sentence": {"en": sentence(row, "en"), "ja": sentence(row, "ja")}}
+
+
+def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "required": list(properties),
+        "properties": dict(properties),
+    }
+
+
+_KINDS = {pa.string(): "string", pa.int64(): "integer", pa.float64(): "number", pa.bool_(): "boolean"}
+
+
+def _column(field: pa.Field) -> dict[str, Any]:
+    """The JSON Schema of a column."""
+    kind = {"type": "array", "items": {"type": "string"}} if field.type not in _KINDS else {"type": _KINDS[field.type]}
+    return {**kind, "type": [kind["type"], "null"]} if field.nullable else kind
+
+
+def _rows(name: str) -> dict[str, Any]:
+    columns = {field.name: _column(field) for field in SCHEMAS[name]}
+    if name in SENTENCES:
+        columns["sentence"] = _object({"en": {"type": "string"}, "ja": {"type": "string"}})
+    return {"type": "array", "items": _object(columns)}
+
+
+_TASK = {"set": "string", "sha256": "string", "questions": "integer", "max_tokens": "integer", "request": "object"}
+SCHEMA: Mapping[str, Any] = _object(
+    {
+        "schema": {"const": f"servebench.quantization/{VERSION}"},
+        "experiment": {"type": "string"},
+        "title": {"type": ["string", "object"]},
+        "baseline": {"type": "string"},
+        "repeats": {"type": "integer"},
+        "concurrency": {"type": "integer"},
+        "sampling": {"type": "object", "additionalProperties": {"type": "number"}},
+        "prompts": {"type": "integer"},
+        "tasks": {
+            "type": "object",
+            "additionalProperties": _object({name: {"type": kind} for name, kind in _TASK.items()}),
+        },
+        "margins": {"type": "object", "additionalProperties": {"type": "number"}},
+        "load": {"type": ["object", "null"]},
+        **{name: _rows(name) for name in TABLES},
+    }
+)

@@ -1,0 +1,61 @@
+"""Read the words of charts, pages and terminal output, in both languages, from labels.yaml."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+LANGUAGES: Final = ("en", "ja")
+_COUNTED = (
+    *("user", "request", "round", "setting", "row", "combination", "measurement", "comparison", "pair", "condition"),
+    *("prompt", "question", "target", "time", "fact", "minute", "core", "sample"),
+)
+
+
+# By what is counted: one of it.
+COUNTED = {f"{noun}s": noun for noun in _COUNTED} | {"replies": "reply"}
+_ONE = re.compile(rf"(?<![\d.,–-])1 ((?:target )?)({'|'.join(COUNTED)})\b")
+
+
+@cache
+def labels() -> Mapping[str, Any]:
+    """All words of charts and page, both languages, from labels.yaml."""
+    content = yaml.safe_load((Path(__file__).parent / "labels.yaml").read_text(encoding="utf-8"))
+    return dict(content)
+
+
+def words(key: str) -> Mapping[str, str]:
+    """The entry of labels.yaml at a dotted key: a text per language. KeyError names the key."""
+    value: Any = labels()
+    for part in key.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            raise KeyError(f"labels.yaml: {key}: is not there; add it in both languages")
+        value = value[part]
+    return dict(value)
+
+
+def spoken(key: str, **values: Any) -> dict[str, str]:
+    """The words at `key` in each language with `{names}` filled in; English says "1 user".
+
+    `rounds`, where given, is how many the experiment has: the words then speak of so many.
+    """
+    said = {}
+    for language, text in words(key).items():
+        rounds = _of_rounds(values["rounds"], language) if "rounds" in values else {}
+        said[language] = singular(text.format(**rounds, **values))
+    return said
+
+
+def singular(text: str) -> str:
+    """English with "1 user" for "1 users"."""
+    return _ONE.sub(lambda found: f"1 {found[1]}{COUNTED[found[2]]}", text)
+
+
+def _of_rounds(rounds: int, language: str) -> dict[str, str]:
+    form = {1: "one", 2: "two"}.get(rounds, "more")
+    return {name: forms[form][language].format(rounds=rounds) for name, forms in labels()["rounds"].items()}
