@@ -17,6 +17,7 @@ import pytest
 from servebench import ROOT
 from servebench.cli import app as cli
 from servebench.cli import load_report
+from servebench.load.workload import Workload
 from servebench.machine import lifeline
 from servebench.machine.infrastructure import ROOM
 
@@ -55,6 +56,26 @@ def test_a_load_that_cannot_be_written_is_said_as_by_every_verb(
         cli.main([*verb.split(), "--out", str(tmp_path)])
     assert end.value.code == 1
     assert capsys.readouterr().err == f"servebench: No space left on device; {ROOM}\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "mode"),
+    [
+        ("", "closed"),
+        ("--think exp:5", "closed"),
+        ("--requests 9", "count"),
+        ("--rate 2 --shared-prefix 100", "open"),
+        ("--shared-prefix 100", "shared-prefix"),
+        ("--turns 3", "conversation"),
+        ("--trace t.jsonl", "trace"),
+    ],
+)
+def test_the_options_of_load_say_the_mode(options: str, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Workload] = []
+    monkeypatch.setattr(load_report, "run_load", lambda _, workload, *more, **options: asked.append(workload) or 0)
+    with pytest.raises(SystemExit) as end:
+        cli.main(["load", "--url", "http://127.0.0.1:9", "--model", "m", "--out", "unused", *options.split()])
+    assert (end.value.code, [workload.mode for workload in asked]) == (0, [mode])
 
 
 @pytest.mark.parametrize("code", [None, 2, "it cannot go on"])

@@ -10,6 +10,7 @@ import typer
 
 from servebench.load import jsonl
 from servebench.load.line import Line
+from servebench.load.modes import MODES
 from servebench.load.workload import LEAST, MOST, Target, Workload
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -70,7 +71,6 @@ def load(
     from servebench.cli.load_report import run_load
 
     values: dict[str, Any] = {
-        "mode": _mode(requests, rate, turns, trace, shared_prefix),
         "prompts": prompts,
         "max_tokens": max_tokens,
         "temperature": temperature,
@@ -94,20 +94,21 @@ def load(
         "spread_s": spread,
         "keep_text": keep_text,
     }
+    values["mode"] = _mode(values)
     target = Target(url=url, model=model, extra=_object(extra), api_key_env=api_key_env, headers=_headers(header))
     line = Line(ttft_p95_s=line_ttft, user_tok_s=line_speed)
     seed = randbits(32) if seed is None else seed
     raise typer.Exit(run_load(target, Workload(**values), users, out, processes=processes, seed=seed, line=line))
 
 
-def _mode(
-    requests: int | None, rate: float | None, turns: int | None, trace: Path | None, shared_prefix: int | None
-) -> str:
-    ways = {"count": requests, "open": rate, "conversation": turns, "trace": trace}
-    asked = [name for name, value in ways.items() if value is not None]
-    if len(asked) > 1:
-        raise typer.BadParameter("--requests, --rate, --turns and --trace are different ways to load: give one")
-    return asked[0] if asked else "closed" if shared_prefix is None else "shared-prefix"
+def _mode(values: dict[str, Any]) -> str:
+    """The mode whose option was given. A shared prefix may be put before all, and is a mode of its own only alone."""
+    asked = [name for name, way in MODES.items() if way.needs and values[way.needs] is not None]
+    ways = [name for name in asked if name != "shared-prefix"]
+    if len(ways) > 1:
+        options = " and ".join(f"--{MODES[name].needs}" for name in ways)
+        raise typer.BadParameter(f"{options} are different ways to load: give one")
+    return next(iter([*ways, *asked]), "closed")
 
 
 def _object(text: str) -> dict[str, Any]:

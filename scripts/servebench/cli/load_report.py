@@ -92,7 +92,7 @@ def run_load(
 
 def expected(workload: Workload, count: int) -> str:
     """What is about to be done and, where it can be known, for how long."""
-    whole = workload.mode in figures.WHOLE_MODES
+    whole = workload.way.ends_itself
     takes = "" if whole else f": at least {workload.warmup_s + workload.window_s:.0f} s, and until the last reply"
     return f"loading with {counted(count)}{takes}"
 

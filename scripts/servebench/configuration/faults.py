@@ -19,6 +19,7 @@ from servebench.engines import ADAPTERS
 from servebench.faults import Fault
 from servebench.load import prompts as prompt_sets
 from servebench.load.arrivals import Pause, read_trace
+from servebench.load.modes import MODES
 from servebench.load.workload import Target, Workload
 from servebench.plan import Runtime
 from servebench.tasks import TASKS, sets
@@ -287,16 +288,9 @@ def _model_faults(
 
 def _workload_faults(workload: Mapping[str, Any], origin: Origin) -> Iterator[str]:
     mode = workload.get("mode", WORKLOAD_DEFAULTS["mode"])
-    needs = {
-        "closed": ("warmup_s", "window_s"),
-        "count": ("requests",),
-        "open": ("warmup_s", "window_s", "rate"),
-        "conversation": ("warmup_s", "window_s", "turns"),
-        "trace": ("trace",),
-        "shared-prefix": ("warmup_s", "window_s", "shared_prefix_tokens"),
-    }
-    for key in ("prompts", "max_tokens", *needs[mode]):
-        if key not in workload:
+    way = MODES[mode]
+    for key in ("prompts", "max_tokens", *(() if way.ends_itself else ("warmup_s", "window_s")), way.needs):
+        if key and key not in workload:
             yield origin.fault(["workload"], f"lacks {key}, which mode {mode} needs; add it")
     checks: Mapping[str, Callable[[str], object]] = {
         "prompts": partial(_read_prompts, workload),

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from servebench.load.line import Line
+from servebench.load.modes import MODES
 from servebench.load.records import STATUSES, TOKEN_SOURCES, chunk_rows
 
 Figure = float | int | bool | str | None
@@ -39,14 +40,6 @@ CLIENT_CPU_LIMIT = 0.7
 
 
 STEADY_LIMIT = 1.25
-
-
-# Ways of loading in which the schedule, not the reply, decides when to send: latency starts at the schedule.
-SCHEDULED_MODES = ("open", "trace")
-
-
-# Ways of loading that end by themselves: their beginning and end are no steady state, and need not be.
-WHOLE_MODES = ("count", "trace")
 
 
 FAILURES = tuple(status for status in STATUSES if status not in ("ok", "cancelled"))
@@ -127,7 +120,7 @@ class _Rows:
         self.sent_ns, self.end_ns = self.stamps("sent_ns"), self.stamps("end_ns")
         self.scheduled_ns = self.stamps("scheduled_ns")
         self.first_ns, self.last_ns = self.stamps("first_token_ns"), self.stamps("last_token_ns")
-        self.start_ns = self.scheduled_ns if self.mode in SCHEDULED_MODES else self.sent_ns
+        self.start_ns = self.scheduled_ns if MODES[self.mode].scheduled else self.sent_ns
         self.tokens = self.stamps("completion_tokens")
         self.chunks = self.stamps("chunks")
         self.row_of_chunk: Ints = chunk_rows(chunks, requests)
@@ -210,7 +203,7 @@ def _throughput(rows: _Rows) -> dict[str, Figure]:
     middle = (start + end) / 2
     first, second = rows.tokens_between(start, middle), rows.tokens_between(middle, end)
     output = first + second
-    scheduled = rows.mode in SCHEDULED_MODES
+    scheduled = MODES[rows.mode].scheduled
     return {
         "output_tok_s": output / window_s if output else None,
         "requests_s": int(rows.ok.sum()) / window_s if rows.ok.any() else None,
@@ -390,7 +383,7 @@ def _doubts(rows: _Rows, figures: dict[str, Figure], line: Line, calibrated_user
         doubts.append(f"no reply: {rows.no_reply}")
     elif figures["output_tok_s"] is None:
         doubts.append("no output in the window")
-    elif enough and rows.mode not in WHOLE_MODES and not _steady(rows):
+    elif enough and not MODES[rows.mode].ends_itself and not _steady(rows):
         told = "no output in its first half" if steadiness is None else f"second half ÷ first = {steadiness:.2f}"
         doubts.append(f"unsteady window: {told}")
     if figures["reasoning_replies"]:

@@ -32,11 +32,6 @@ MANY_USERS = 32
 MANY_PROCESSES = 4
 Progress = Callable[[dict[str, Any]], None]
 
-# Modes in which users take turns with a server and a warm-up comes before the window.
-_IN_TURNS = ("closed", "conversation", "shared-prefix")
-# Modes that end by themselves: every request is a target.
-_WHOLE = ("count", "trace")
-
 
 def measure(
     target: Target,
@@ -98,7 +93,7 @@ def run(
                 seed=seed,
                 directory=directory,
                 parent=os.getpid(),
-                probe=process == 0 and users > 1 and workload.spread_s is None and workload.mode in _IN_TURNS,
+                probe=process == 0 and users > 1 and workload.spread_s is None and workload.way.in_turns,
                 tickets=tickets,
                 clock=clock,
             )
@@ -178,7 +173,7 @@ class _Conductor:
         self.start_ns = monotonic_ns() + 200_000_000  # time for every worker to hear it and to be ready
         self.started_at = datetime.now(UTC).isoformat(timespec="seconds")
         workers.tell(start_ns=self.start_ns, spread_s=self.spread_s)
-        if workload.mode in _WHOLE:
+        if workload.way.ends_itself:
             self._until(lambda: workers.all("drained"), "whole")
         else:
             self._warm_up()
@@ -200,7 +195,7 @@ class _Conductor:
         passed_ns = self.start_ns + round(workload.warmup_s * 1e9)
         bound_s = self.spread_s + 2 * workload.connect_timeout_s + workload.timeout_s
         bound_ns = max(passed_ns, self.start_ns + round(bound_s * 1e9))
-        in_turns = workload.mode in _IN_TURNS
+        in_turns = workload.way.in_turns
 
         def over() -> bool:
             through = not in_turns or workers.all("through")
@@ -252,7 +247,7 @@ class _Conductor:
 
     def _total_s(self) -> float | None:
         """Of the load, as far as it can be known: the drain comes on top."""
-        if self.workload.mode in _WHOLE:
+        if self.workload.way.ends_itself:
             return None
         started_ns = self.window_start_ns or self.start_ns + round(self.workload.warmup_s * 1e9)
         return (started_ns - self.start_ns) / 1e9 + self.workload.window_s

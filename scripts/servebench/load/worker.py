@@ -66,7 +66,7 @@ class Worker:
 
     @property
     def by_schedule(self) -> bool:
-        return self.job.workload.mode == "open"
+        return self.job.workload.way.scheduled
 
     def say(self, **report: Any) -> None:
         self.out.write(json.dumps(report).encode() + b"\n")
@@ -132,7 +132,7 @@ class Worker:
         """All of this process's users, or its dispatcher; ends by itself only when nothing is left to send."""
         job, workload = self.job, self.job.workload
         pause = Pause.parse(workload.think) if workload.think else None
-        if workload.mode in ("open", "trace"):
+        if workload.way.scheduled:
             self.dispatcher.due = self._due(crew.requests, start_ns)
             await self.dispatcher.run()
             return

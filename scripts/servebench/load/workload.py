@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from servebench.faults import Fault
 from servebench.load.jsonl import sendable
+from servebench.load.modes import MODES, Mode
 
-MODES = ("closed", "count", "open", "conversation", "trace", "shared-prefix")
 ARRIVALS = ("poisson", "constant")
 # Of any number: a nanosecond is the clock's unit, and 31 years of them fit into its 64 bits.
 LEAST, MOST = 1e-9, 1e9
@@ -104,10 +104,15 @@ class Workload:
                 value = getattr(self, key)
                 if value is not None and not least <= value <= MOST:
                     raise Fault(f"workload.{key}: {value} is not from {least:g} to {MOST:g}")
-        for mode, key in _NEEDS.items():
-            if self.mode == mode and getattr(self, key) is None:
-                raise Fault(f"workload.{key}: mode {mode!r} needs it")
+        needed = self.way.needs
+        if needed and getattr(self, needed) is None:
+            raise Fault(f"workload.{needed}: mode {self.mode!r} needs it")
         _sendable("workload", self)
+
+    @property
+    def way(self) -> Mode:
+        """What the mode needs and how it ends."""
+        return MODES[self.mode]
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Workload:
@@ -133,13 +138,6 @@ _LEAST = {
     0: ("temperature", "top_p", "warmup_s", "spread_s"),
     LEAST: ("window_s", "timeout_s", "idle_timeout_s", "connect_timeout_s", "rate"),
     1: ("max_tokens", "min_targets", "requests", "turns", "shared_prefix_tokens"),
-}
-_NEEDS = {
-    "count": "requests",
-    "open": "rate",
-    "conversation": "turns",
-    "trace": "trace",
-    "shared-prefix": "shared_prefix_tokens",
 }
 
 

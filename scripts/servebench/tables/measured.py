@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from servebench.engines import arguments
-from servebench.load.figures import SCHEDULED_MODES, measurement_figures
+from servebench.load.figures import measurement_figures
 from servebench.load.line import Line
+from servebench.load.modes import MODES
 from servebench.plan import ForeignUse
 from servebench.store.measurements import Discarded, Record
 from servebench.tables.files import table
@@ -283,7 +284,7 @@ def _ttft_row(record: Record) -> Row:
 
 def _since(record: Record) -> str:
     """The stamp from which a latency counts: when a request was due in an open loop and a trace, else when sent."""
-    return "scheduled_ns" if (record.meta or {})["mode"] in SCHEDULED_MODES else "sent_ns"
+    return "scheduled_ns" if MODES[(record.meta or {})["mode"]].scheduled else "sent_ns"
 
 
 def timeline(records: Sequence[Record]) -> pa.Table:
