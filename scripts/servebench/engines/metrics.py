@@ -1,35 +1,36 @@
-"""Prometheus text, as far as engines write it: names, labels, numbers."""
+"""Prometheus metrics, as an engine's /metrics gives them."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
-LINE = re.compile(r"(?P<name>[A-Za-z_:][\w:]*)(?:\{(?P<labels>.*)\})? (?P<value>\S+)(?: \d+)?")
-LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 
 @dataclass(frozen=True)
 class Metrics:
-    """All samples of one scrape: (name, labels, value)."""
+    """All samples of one scrape."""
 
-    samples: tuple[tuple[str, dict[str, str], float], ...]
+    samples: tuple[Sample, ...]
 
     def total(self, name: str) -> float | None:
-        """Sum over all labels; None when the server has no such metric."""
-        found = [value for at, _, value in self.samples if at == name]
-        return sum(found) if found else None
+        """Sum a metric over all its labels; None when the server has no such metric."""
+        values = [float(sample.value) for sample in self.samples if sample.name == name]
+        return sum(values) if values else None
 
     def labels(self, name: str) -> dict[str, str]:
-        """Labels of the first sample of `name`; {} when there is none."""
-        return next((labels for at, labels, _ in self.samples if at == name), {})
+        """Return the labels of the first sample of `name`; {} when there is no such sample."""
+        return next((sample.labels for sample in self.samples if sample.name == name), {})
+
+
+def scrape(client: httpx.Client) -> Metrics:
+    """Get and parse /metrics; no samples from a server without that page. Raises httpx.HTTPError and ValueError."""
+    response = client.get("/metrics")
+    return Metrics(()) if response.status_code == httpx.codes.NOT_FOUND else parse(response.text)
 
 
 def parse(text: str) -> Metrics:
-    """Samples of Prometheus' text format; comments and what does not parse are left out."""
-    found = []
-    for line in text.splitlines():
-        if (match := LINE.fullmatch(line.strip())) and not line.startswith("#"):
-            labels = dict(LABEL.findall(match["labels"] or ""))
-            found.append((match["name"], labels, float(match["value"])))
-    return Metrics(tuple(found))
+    """Parse Prometheus' text format; raises ValueError for any other text."""
+    return Metrics(tuple(sample for family in text_string_to_metric_families(text) for sample in family.samples))

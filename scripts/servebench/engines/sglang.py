@@ -53,7 +53,7 @@ class Sglang(Adapter):
         """/get_server_info, /v1/models and /metrics."""
         info = client.get("/get_server_info").json()
         card = client.get("/v1/models").json()["data"][0]
-        found = metrics.parse(client.get("/metrics").text)
+        found = metrics.scrape(client)
         return {
             "version": info.get("version"),
             "build": None,

@@ -65,7 +65,7 @@ class Vllm(Adapter):
 
     def inspect(self, client: httpx.Client) -> dict[str, Any]:
         """/version, /v1/models, /metrics, and what only the log tells."""
-        found = metrics.parse(client.get("/metrics").text)
+        found = metrics.scrape(client)
         card = client.get("/v1/models").json()["data"][0]
         cache = found.labels("vllm:cache_config_info")
         log = self.log()
@@ -105,9 +105,7 @@ class Vllm(Adapter):
     def probe(self, client: httpx.Client) -> list[Difference]:
         """As for all, but only once nothing runs: /health stays 200 when the engine's core is dead or frozen."""
         deadline = time.monotonic() + IDLE_TIMEOUT_S
-        while (
-            running := metrics.parse(client.get("/metrics").text).total("vllm:num_requests_running")
-        ) and running > 0:
+        while (running := metrics.scrape(client).total("vllm:num_requests_running")) and running > 0:
             if time.monotonic() >= deadline:
                 return [Difference(what="requests running", asked=0, got=int(running))]
             time.sleep(0.1)

@@ -1,9 +1,8 @@
-"""What must be there before anything is measured: the error that says it is not, and the lock that jobs share."""
+"""The error for what a job needs and does not have, and the lock that jobs share."""
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import re
 import tempfile
@@ -11,9 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from servebench.faults import Fault
 
-DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # takes nothing more, and names no file
+DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # a full disk; the error names no file
 ROOM = "make room and run the same again: what was measured before is kept"
 _SAID = re.compile(r".*(?:no space left on device|disk quota exceeded).*", re.IGNORECASE)
 
@@ -23,8 +24,11 @@ class InfrastructureError(Fault):
 
 
 def api_key(where: str, name: str) -> str:
-    """The key that the environment variable `name` holds, as `where` asks for; never part of a message. Raises
-    `InfrastructureError` when there is none or no header can hold it."""
+    """Return the API key in the environment variable `name`, which the configuration key `where` names.
+
+    Raises `InfrastructureError` when the variable is not set or no HTTP header can hold its value. No message contains
+    the API key.
+    """
     key = os.environ.get(name)
     if not key:
         raise InfrastructureError(f"{where}: {name} is not set; export the key")
@@ -35,8 +39,10 @@ def api_key(where: str, name: str) -> str:
 
 
 def check_room(folder: Path, said: str) -> None:
-    """Raise `InfrastructureError` when a disk takes nothing more: that of `folder` or that of temporary files, which
-    are tried, or another that a program tells of in `said`, its last words."""
+    """Raise `InfrastructureError` when a disk is full.
+
+    The disks of `folder` and of temporary files are tried; `said`, the last output of a program, may report another.
+    """
     for tried in (folder, Path(tempfile.gettempdir())):
         try:
             with tempfile.TemporaryFile(dir=tried, buffering=0) as file:
@@ -49,8 +55,10 @@ def check_room(folder: Path, said: str) -> None:
 
 
 def writable(folder: Path, named_by: str) -> Path:
-    """`folder`, made if absent and tried: nothing is to be fetched or measured that cannot be kept. Raises
-    `InfrastructureError`, with what names another folder."""
+    """Return `folder`, made if absent, after writing to it, so that nothing is fetched or measured that cannot be kept.
+
+    Raises `InfrastructureError`, which says that `named_by` chooses another folder.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -63,13 +71,18 @@ def writable(folder: Path, named_by: str) -> Path:
 
 @contextmanager
 def locked(path: Path, *, waiting: Callable[[str], None]) -> Iterator[None]:
-    """Hold an exclusive `flock` on `path` (made if absent) in the block; `waiting` is told once when another process
-    holds it. The kernel drops the lock when the holder dies, however it dies."""
+    """Hold the exclusive lock of the file `path`, made if absent, for the block.
+
+    While another process holds the lock, `waiting` gets one message. The kernel drops the lock when its holder dies.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            waiting(f"waiting for {path}, which another process holds")
-            fcntl.flock(file, fcntl.LOCK_EX)
+    lock = FileLock(path, fallback_to_soft=False)  # a soft lock would outlive a killed holder
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        waiting(f"waiting for {path}, which another process holds")
+        lock.acquire()
+    try:
         yield
+    finally:
+        lock.release()
