@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 import model_double
+from answer_forms import FORMS
 from model_double import BASELINE, PUBLISHED, SIGN_TESTS, TARGETS, disagreements
 from servebench.faults import Fault
 from servebench.tables.evaluated.comparisons import comparisons, sentence
 from servebench.tables.evaluated.scores import agreement, positions, proofreading_outcomes, rescored, scores
-from servebench.tasks import TASKS, proofreading
+from servebench.tasks import TASKS, mgsm, proofreading
 from servebench.tasks.schemas import table
 from servebench.tasks.scores import answer_row
 from servebench.tasks.scoring import score_replies
@@ -313,3 +314,10 @@ def test_every_target_of_a_few_questions(answers, questions):
     assert {row["comparisons"] for row in found} == {2}
     assert all(sentence(row).startswith(("cannot be significant", "no difference detected")) for row in found)
     assert scores(table("answers", rows), few).num_rows > 0
+
+
+def test_every_gold_is_read_in_every_form(questions):
+    for question in questions["mgsm"]:
+        for form in FORMS:
+            extracted = mgsm.extract(form.format(n=question.gold), question).extracted
+            assert extracted is not None and mgsm.is_correct(extracted, question), (form, question.gold, extracted)

@@ -178,3 +178,21 @@ def test_load_says_where_a_file_is_wrong(tmp_path, lines, complaint):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(DataError, match=r"absent\.json: file: does not exist"):
         load(tmp_path / "absent.json")
+
+
+@pytest.mark.parametrize(
+    ("reply", "extracted"),
+    [
+        ("2.0", "2"),
+        ("3.", "3"),
+        ("-1", None),
+        ("−1", None),
+        ("答え: -1", None),
+        ("1.5", None),
+        ("- 1", "1"),
+        ("0-4", None),
+    ],
+)
+def test_a_digit_inside_another_number_is_no_index(reply, extracted):
+    question = Question(question_id="1", text="", gold="0", choices=("犬", "猫", "鳥", "魚", "馬"))
+    assert extract(reply, question).extracted == extracted

@@ -2,6 +2,7 @@
 
 import pytest
 
+from answer_forms import FORMS
 from servebench.tasks import mgsm
 from servebench.tasks.mgsm import extract, is_correct, is_damaged, load
 from servebench.tasks.task import DataError, Question
@@ -193,3 +194,48 @@ def test_load_says_where_a_file_is_wrong(tmp_path, content, complaint):
 def test_the_prompt_ends_with_the_problem():
     assert mgsm.prompt(question("1")).endswith("\n\nいくつ？")
     assert "答え: " in mgsm.prompt(question("1"))
+
+
+@pytest.mark.parametrize(
+    ("reply", "extracted"),
+    [
+        # A reply corrects itself: the last mark counts, of a line as well.
+        ("答え：最初3個あり、2個もらったので、答えは5個です。", "5"),
+        ("ステップごとの答え：皿に3枚あり、あとで母が1枚、父が1枚くれた。3+1+1=5。答えは5です。", "5"),
+        ("答えは4です。いや、答えは5です。", "5"),
+        ("答え: 4\n見直すと、答え: 5", "5"),
+        ("答え: 18ドル（前の答えは20）", "18"),
+        ("答えを確認します。答え: 12。よって答えは12個になる。", "12"),
+        # A mark that states no number answers nothing.
+        ("答え: 18\n答えは合っています。2回確認", "18"),
+        ("答え: 18\n答えは正しいか、9 × 2 を計算し直した。", "18"),
+        ("答えは次のとおりです。18個", "18"),
+        # The result of an equation, on either side.
+        ("答え: 8 = 5+3", "8"),
+        ("答え: 8個 = 5個 + 3個", "8"),
+        ("答え: 5 + 3 = 8", "8"),
+        ("答え: 10-3=7", "7"),
+        # Not the answer: a share's count, what is denied.
+        ("答え: 2人で18個", "18"),
+        ("答え: 3日で21個です", "21"),
+        ("答え: 18分で終わります", "18"),
+        ("答え: 5個ではなく8個です", "8"),
+        # A Japanese comma between thousands.
+        ("答え: 1、234", "1234"),
+        ("答え: 1、234、567円", "1234567"),
+        ("答え: 18、以上", "18"),
+    ],
+)
+def test_the_number_that_is_stated_counts(reply, extracted):
+    assert extract(reply, question("1")).extracted == extracted
+
+
+GOLDS = ("1", "5", "10", "18", "42", "99", "100", "230", "999", "2,125", "5,600", "114,200", "276,000", "70000", "12.5")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_gold_is_read_in_every_form(form):
+    for gold in GOLDS:
+        for written in {gold, gold.replace(",", "")}:
+            extracted = extract(form.format(n=written), question(gold)).extracted
+            assert extracted is not None and is_correct(extracted, question(gold)), (form, written, extracted)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 
@@ -53,9 +54,15 @@ _AMOUNT = re.compile(
 )
 _PART = re.compile(rf"({_NUMBER})\s?([百千万億]*)", re.ASCII)
 _KANJI = re.compile(r"[\s*「約]*([〇零一二三四五六七八九十百千万億]+)")
-_MARK = re.compile(r"(?:答え|(?<![一-鿿])答)[\s*_」】}]*[:は]")  # 答: but not 解答: or 問答は
+# 答: but not 解答: or 問答は; not 答えは合っています, which speaks of an answer and states none
+_MARK = re.compile(r"(?:答え|(?<![一-鿿])答)[\s*_」】}]*[:は](?!\s*(?:合って|正し|確か|間違|妥当))")
 _HEADING = re.compile(r"[\W_]*(?:最終的な)?答え?[\W_]*")
 _BRACKETS = re.compile(r"\([^()]*\)")
+_EQUALS = re.compile(r"[=≒≈]|\\approx")
+_SUM = re.compile(r"[\d)][^\d=]{0,4}[+×÷*/xX-]\s?[^\d=]{0,2}\d")
+_SENTENCE_END = re.compile(r"[。!?]")
+_COUNT = re.compile(rf"{_NUMBER}[^\d、。=]{{1,4}}で(?!す|し|あ|は|の)(?=[^、。]*\d)", re.ASCII)
+_DENIED = re.compile(rf"{_NUMBER}[^\d、。=]{{0,4}}(?:では|じゃ)(?:なく|ありません|ない)", re.ASCII)
 _PER = re.compile(rf"{_NUMBER}[^\d、。]{{1,8}}?(?:あたり|当たり|につき)", re.ASCII)
 
 _UNITS = {"十": 10, "百": 100, "千": 1000}
@@ -68,6 +75,7 @@ def _folded(text: str) -> str:
     commas and bold go; LaTeX's fractions are written with a stroke."""
     text = unicodedata.normalize("NFKC", text)
     text = text.replace("{,}", ",").replace("\\,", "").replace("\\!", "").replace("\\$", "$").replace("**", "")
+    text = re.sub(r"(?<!\d)(\d{1,3}(?:、\d{3})+)(?![\d、])", lambda found: found[1].replace("、", ","), text)  # 1、234
     text = re.sub(r"\^\s?(?:\{[^{}]*\}|\d+)|(?<![A-Za-z])([ckm]?m)[23](?!\d)", r"\1", text)
     text = re.sub(rf"\\[dt]?frac\s?\{{({_NUMBER})\}}\s?\{{({_NUMBER})\}}", r" \1/\2", text, flags=re.ASCII)
     text = re.sub(r"(?m)^[ \t]*-[ \t]+", "", text)
@@ -108,29 +116,46 @@ def _kanji_amount(numeral: str) -> Decimal:
     return Decimal(total + section + digits)
 
 
+def _result(text: str) -> str:
+    """The side of an equation that is its result: the left one of `8 = 5+3`, else what follows the last `=` or `≒`."""
+    sides = _EQUALS.split(text)
+    if len(sides) == 2 and _AMOUNT.search(sides[0]) and not _SUM.search(sides[0]) and _SUM.search(sides[1]):
+        return sides[0]
+    return sides[-1]
+
+
 def _first_amount(text: str) -> Decimal | None:
-    """The first number after the last `=` or `≒`; what stands in brackets, or is the base of a rate (1人あたり34ドル),
-    is passed over unless all stands there."""
+    """The first number of the result (`_result`). Passed over, unless nothing else is a number: what stands in
+    brackets, the base of a rate (1人あたり34ドル), a share's count (2人で18個), and what is denied (5個ではなく)."""
     for candidate in (_BRACKETS.sub(" ", text), text):
-        result = re.split(r"[=≒≈]|\\approx", candidate)[-1]
-        if match := _AMOUNT.search(_PER.sub(" ", result)) or _AMOUNT.search(result):
-            return _amount(match)
+        result = _result(candidate)
+        for kept in (_DENIED.sub(" ", _COUNT.sub(" ", _PER.sub(" ", result))), _DENIED.sub(" ", result), result):
+            if match := _AMOUNT.search(kept):
+                return _amount(match)
         if match := _KANJI.match(result):
             return _kanji_amount(match[1])
     return None
 
 
-def _marked_amount(text: str) -> tuple[Decimal, str] | None:
-    """(number, rule) of the last line with an answer mark that has a number, or stands over a line with just one."""
+def _stated(text: str) -> Iterator[tuple[str, str, str]]:
+    """Each place that states an answer, from the last to the first: (rule, the text that should hold the number, the
+    text that may).
+
+    After an answer mark the number should stand in the same sentence and may stand in the same line; a mark in
+    brackets counts only in a line that has no other. Below a line that says just 「答え」 the number is the only one of
+    the next line.
+    """
     lines = text.splitlines()
     for place in reversed(range(len(lines))):
-        if (mark := _MARK.search(lines[place])) and (value := _first_amount(lines[place][mark.end() :])) is not None:
-            return value, "answer-line"
-        if _HEADING.fullmatch(lines[place]):
-            below = next((line for line in lines[place + 1 :] if line.strip()), "")
-            if len(amounts := list(_AMOUNT.finditer(below))) == 1:
-                return _amount(amounts[0]), "answer-below"
-    return None
+        line = lines[place]
+        if _HEADING.fullmatch(line):
+            below = next((later for later in lines[place + 1 :] if later.strip()), "")
+            if len(_AMOUNT.findall(below)) == 1:
+                yield "answer-below", below, below
+        outside = _BRACKETS.sub(lambda brackets: " " * len(brackets[0]), line)
+        for mark in reversed(list(_MARK.finditer(outside)) or list(_MARK.finditer(line))):
+            following = line[mark.end() :]
+            yield "answer-line", _SENTENCE_END.split(following, maxsplit=1)[0], following
 
 
 def _last_boxed(text: str) -> str | None:
@@ -151,16 +176,22 @@ def _canonical(value: Decimal) -> str:
 
 
 def extract(answer: str, question: Question) -> Extraction:
-    """The number answered, as plain digits ("18", "-5", "2.5"). Rules, in order:
+    """Extract the number answered, as plain digits ("18", "-5", "2.5"). Rules, in order:
 
-    `answer-line` the last line with 「答え:」, 「答えは」 or 「答:」: the first number after it (units follow a number,
-    workings stand before `=` or in brackets); `answer-below` the only number of the line under one that says just
-    「答え」; `boxed` the last `\\boxed{…}`; `last-number` the last number of the reply. Only the first is the format
-    asked for; the others are marked by their names.
+    `answer-line` the number after the last mark (「答え:」, 「答えは」, 「答:」) whose own sentence has one;
+    `answer-below` the only number of the line under one that says just 「答え」, where that comes last; then the last
+    mark with a number later in its line; `boxed` the last `\\boxed{…}`; `last-number` the last number of the reply.
+    Only the first is the format asked for; the others are marked by their names.
+
+    The last mark counts because a reply goes from its workings to its answer, in one line too: 「答え：最初3個あり、
+    2個もらったので、答えは5個です」 is 5. A mark that states no number (「答えは合っています。2回確認」) answers
+    nothing.
     """
     text = _folded(answer)
-    if (marked := _marked_amount(text)) is not None:
-        return Extraction(_canonical(marked[0]), marked[1])
+    stated = list(_stated(text))
+    for rule, passage in [(rule, should) for rule, should, _ in stated] + [(rule, may) for rule, _, may in stated]:
+        if (value := _first_amount(passage)) is not None:
+            return Extraction(_canonical(value), rule)
     if (boxed := _last_boxed(text)) is not None and (value := _first_amount(boxed)) is not None:
         return Extraction(_canonical(value), "boxed")
     if amounts := list(_AMOUNT.finditer(text)):
