@@ -1,19 +1,5 @@
 """All charts in one job, and all PNG in another: starting takes longer than drawing."""
 
-# Category and caption (rules/captions) of each chart in `snakemake --report`.
-CHART_PLACES = {
-    name: (category, f"captions/{caption}.rst")
-    for category, caption, names in (
-        ("Speed", "speed", "output_bars speed_bars output_by_users user_by_users"),
-        ("Waiting", "waiting", "ttft_by_users queueing slow_requests ttft_ecdf"),
-        ("Single changes", "changes", "slots ratios"),
-        ("Memory and cost", "means", "memory cost"),
-        ("Answers", "answers", "scores differences agreement"),
-        ("Trust", "trust", "timeline unstable client_error"),
-    )
-    for name in names.split()
-}
-
 
 rule charts:
     input:
@@ -23,11 +9,11 @@ rule charts:
         [
             report(
                 file,
-                category=CHART_PLACES[name][0],
-                caption=CHART_PLACES[name][1],
-                labels={"chart": name.replace("_", " ")},
+                category=chart.place.category,
+                caption=f"captions/{chart.place.caption}.rst",
+                labels={"chart": chart.name.replace("_", " ")},
             )
-            for name, file in zip(CHARTS, charts_files("html"))
+            for chart, file in zip(CHARTS.values(), charts_files("html"))
         ],
         charts_files("svg"),
     log:

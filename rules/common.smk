@@ -13,10 +13,12 @@ sys.path.insert(0, str(Path(workflow.basedir) / "scripts"))
 
 from servebench import configuration
 from servebench import plan as planning
-from servebench.charts import NAMES as CHARTS
+from servebench.charts import CHARTS, KINDS
 from servebench.machine.infrastructure import InfrastructureError, api_key
 from servebench.outlook import duration
 from servebench.plan import layout
+from servebench.tables import published
+from servebench.tables.catalogue import tables_of
 
 BASE = Path(workflow.basedir)
 # The interpreter that runs this workflow also runs its jobs, whether or not its environment is activated.
@@ -90,9 +92,7 @@ def experiment_folder(wildcards):
 def users_files(setting, round_):
     """The measurement files of one session, in ascending numbers of users."""
     results = Path(RESULTS)
-    return [
-        str(layout.users_path(results, setting, round_, n)) for n in setting.users
-    ]
+    return [str(layout.users_path(results, setting, round_, n)) for n in setting.users]
 
 
 def slice_file(place, slice_):
@@ -193,10 +193,7 @@ def questions_files():
 
 def published_files():
     """The published JSON."""
-    first, *others = PLAN.runs
-    names = ["concurrency", *(f"{run}_concurrency" for run in others)]
-    names += ["quantization"] if PLAN.evaluations else []
-    return [f"{RESULTS}/tables/{name}.json" for name in names]
+    return [f"{RESULTS}/tables/{name}" for name in published.files(PLAN)]
 
 
 def session_minutes(setting):
@@ -244,19 +241,13 @@ def forced():
 
 def charts_files(*kinds):
     """The files of every chart, of these kinds or of all."""
-    kinds = kinds or ("html", "svg", "png")
+    kinds = kinds or KINDS
     return expand(f"{RESULTS}/charts/{{chart}}.{{kind}}", chart=CHARTS, kind=kinds)
 
 
 def table_files():
     """Every table the experiment has."""
-    names = """measurements settings sessions expected unstable queueing ratios slow_requests slow_by_micro_batch served
-        slow_prefills ttft timeline telemetry memory calibration discarded""".split()
-    names += ["cost", "paid_idle"] if PLAN.cost else []
-    names += ["reproduction"] if PLAN.reference else []
-    if PLAN.evaluations:
-        names += "answers targets scores comparisons agreement proofreading positions under_load".split()
-    return [f"{RESULTS}/tables/{name}.parquet" for name in names]
+    return [f"{RESULTS}/tables/{table.name}.parquet" for table in tables_of(PLAN)]
 
 
 def evaluation_minutes(target):

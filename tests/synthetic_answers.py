@@ -13,10 +13,9 @@ import yaml
 
 import model_double
 import synthetic
-from servebench import configuration
+from servebench import configuration, tables
 from servebench.plan import ALONE, LOADED, Evaluations, named
 from servebench.store.replies import Evaluated
-from servebench.tables.evaluated import targets
 from servebench.tasks import proofreading
 from servebench.tasks.schemas import table
 from servebench.tasks.scores import answer_row
@@ -41,7 +40,8 @@ def questions() -> dict[str, list[Question]]:
 def made() -> tuple[Evaluations, dict[str, pa.Table]]:
     """What the H200 experiment asks, and every table of the evaluations."""
     path = synthetic.ROOT / "config" / "h200.yaml"
-    asked = configuration.load(yaml.safe_load(path.read_text(encoding="utf-8")), [path]).evaluations
+    plan = configuration.load(yaml.safe_load(path.read_text(encoding="utf-8")), [path])
+    asked = plan.evaluations
     assert asked is not None
     put = questions()
     rows: dict[str, list[dict[str, Any]]] = {target: [] for target in asked.targets}
@@ -51,7 +51,7 @@ def made() -> tuple[Evaluations, dict[str, pa.Table]]:
     for target, own in rows.items():
         own += _beside_users(asked, target, own)
     given = [Evaluated(table("answers", own), _facts(asked, target, len(own))) for target, own in rows.items()]
-    return asked, targets.make(asked, given, put)
+    return asked, tables.from_answers(plan, given, put)
 
 
 def _beside_users(asked: Evaluations, target: str, rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -76,7 +76,7 @@ def test_all_charts_are_drawn_without_an_error_or_a_request(page, written, seen)
     assert {f"{name}-main" for name in ANSWERED} < drawn
     assert drawn == {
         f"{name}-{run}"
-        for name in charts.NAMES
+        for name in charts.CHARTS
         for run in charts.runs_with_data(name, written[1], sorted(runs, reverse=True))
     }
     assert count == len(drawn) >= 15

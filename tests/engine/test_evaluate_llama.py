@@ -8,13 +8,12 @@ import pytest
 import yaml
 
 import servebench
-from servebench import configuration, models, plan
+from servebench import configuration, models, plan, tables
 from servebench.machine import cache
 from servebench.outlook import questions as data
 from servebench.plan import layout
 from servebench.sessions import asking, job
 from servebench.store import replies
-from servebench.tables.evaluated import targets as evaluated
 from servebench.tasks import TASKS
 from servebench.tasks.schemas import FAILED
 
@@ -72,7 +71,7 @@ def test_two_files_of_a_real_model(quick, llama_environment, tmp_path):
         assert session["differences"] == []
         assert (session["load"]["replies"] >= 2) if target == "Q8_0" else ("load" not in session)
     questions = {name: data.asked_questions(tmp_path, name, task) for name, task in quick.evaluations.tasks.items()}
-    made = evaluated.make(quick.evaluations, found, questions)
+    made = tables.from_answers(quick, found, questions)
     targets = made["targets"].to_pylist()
     # So small a model writes on to the token limit.
     cut = Counter(row["target"] for row in made["answers"].to_pylist() if row["outcome"] == "truncated")

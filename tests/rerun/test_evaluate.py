@@ -85,7 +85,7 @@ class Experiment:
     def tables(self):
         loaded = self.plan
         read = [replies.read(layout.target_path(self.results, target)) for target in loaded.evaluations.targets]
-        return evaluated.make(loaded.evaluations, read, self.questions())
+        return tables.from_answers(loaded, read, self.questions())
 
     def stored(self):
         return sorted((self.results / "store" / "answers").glob("*.jsonl"))

@@ -222,7 +222,7 @@ def test_snakemakes_own_report_has_every_chart_with_category_and_caption(after):
         for start in ("var results = {", "var categories = {")
     )
     there = {Path(name).name: (name, result) for name, result in found.items()}
-    assert set(there) == {"index.html", "concurrency.json", *(f"{name}.html" for name in charts.NAMES)} <= files
+    assert set(there) == {"index.html", "concurrency.json", *(f"{name}.html" for name in charts.CHARTS)} <= files
     placed = {path: category for category, parts in categories.items() for paths in parts.values() for path in paths}
     wanted = {
         "output_bars.html": ("Speed", "speed"),

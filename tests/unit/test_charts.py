@@ -89,7 +89,7 @@ def points_of(name: str) -> Iterator[tuple[Any, ...]]:
     made, _ = full()
     run = "extra" if name == "ratios" else "main"
     ours = [row for row in made["settings"].to_pylist() if row["run"] == run]
-    rows = [row for row in made[charts.table(name)].to_pylist() if row.get("run", run) == run]
+    rows = [row for row in made[charts.CHARTS[name].table].to_pylist() if row.get("run", run) == run]
     place = {(row["setting"], row["users"]): row for row in ours}
     if name == "speed_bars":
         fewest = min(row["users"] for row in ours)
@@ -174,7 +174,7 @@ def test_what_is_drawn_is_what_its_table_has(name: str) -> None:
 
 def test_every_chart_is_checked_against_its_table() -> None:
     of_ranges = {"output_by_users", "ttft_by_users", "user_by_users", "output_bars"}
-    assert set(SHOWN) | of_ranges == set(charts.NAMES)
+    assert set(SHOWN) | of_ranges == set(charts.CHARTS)
 
 
 def test_bars_end_where_the_rounds_do() -> None:
@@ -207,7 +207,7 @@ def test_a_row_with_a_mark_is_drawn_hollow_and_told() -> None:
 def test_what_is_said_of_a_point_is_in_the_language_of_the_chart() -> None:
     names = {text for texts in words.labels()["charts"]["tooltip"].values() for text in (texts["en"], texts["ja"])}
     names |= {words.words(f"charts.ttft_ecdf.{axis}")[code] for axis in "xy" for code in words.LANGUAGES}
-    for name in charts.NAMES:
+    for name in charts.CHARTS:
         said = {
             code: [tip for tips in values_of(drawn(name, code), "tooltip") for tip in tips] for code in words.LANGUAGES
         }
@@ -217,7 +217,7 @@ def test_what_is_said_of_a_point_is_in_the_language_of_the_chart() -> None:
 
 
 @pytest.mark.parametrize("language", words.LANGUAGES)
-@pytest.mark.parametrize("name", charts.NAMES)
+@pytest.mark.parametrize("name", charts.CHARTS)
 def test_without_data_a_chart_says_so(name: str, language: str) -> None:
     nothing = {table: schema.empty_table() for table, schema in SCHEMAS.items()}
     for content in (nothing, {}):
@@ -230,7 +230,7 @@ def test_without_data_a_chart_says_so(name: str, language: str) -> None:
         assert charts.runs_with_data(name, content, ["main"]) == []
 
 
-@pytest.mark.parametrize("name", [n for n in charts.NAMES if n not in EVALUATIONS])
+@pytest.mark.parametrize("name", [n for n in charts.CHARTS if n not in EVALUATIONS])
 def test_a_round_that_failed_draws_what_is_there(name: str) -> None:
     cells = synthetic.quickstart_cells()[:4]
     plan = synthetic.plan_of(cells, "quickstart")
@@ -311,7 +311,7 @@ def test_every_word_is_there_in_both_languages_with_the_same_fields() -> None:
 
 
 def test_every_chart_has_title_subtitle_and_alternative_text() -> None:
-    for name in charts.NAMES:
+    for name in charts.CHARTS:
         assert importlib.import_module(f"servebench.charts.{name}").__doc__
         for part in ("title", "subtitle", "alt"):
             assert words.words(f"charts.{name}.{part}")

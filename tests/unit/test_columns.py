@@ -4,7 +4,7 @@ import pytest
 
 from servebench import ROOT
 from servebench.faults import Fault
-from servebench.tables import SCHEMAS, columns
+from servebench.tables import columns
 
 
 def test_the_page_about_tables_is_what_the_verb_prints():
@@ -18,7 +18,3 @@ def test_one_table_alone():
     assert [line for line in lines if line.startswith("## ")] == lines[:1]
     with pytest.raises(Fault, match=r"^nothing: is not a table; tables are: .*measurements"):
         list(columns.text("nothing"))
-
-
-def test_every_table_says_what_a_row_is():
-    assert set(columns.ROWS) == set(SCHEMAS)

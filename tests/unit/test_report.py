@@ -567,7 +567,7 @@ def test_a_chart_links_to_its_values_on_the_page_or_to_their_file() -> None:
     assert links["output_bars"] == links["slots"] == "#values-main"
     assert links["timeline"] == "../tables/timeline.parquet" and links["ttft_ecdf"] == "../tables/ttft.parquet"
     for name, link in links.items():
-        table = charts.table(name)
+        table = charts.CHARTS[name].table
         assert table in tables.SCHEMAS
         assert (table == "settings") == link.startswith("#")
         if table != "settings":

@@ -641,7 +641,7 @@ def test_a_machine_that_was_calibrated_again_has_its_last_calibration() -> None:
     first, second = itertools.islice(synthetic.records_of(cells, synthetic.plan_of(cells)), 2)
     level = first.provenance["calibration"]["levels"][0]
     later = {"created_at": "2026-11-14T09:00:00+00:00", "levels": [level | {"ttft_error_p99_s": 0.5}]}
-    first.provenance["calibration"] |= later  # measured again after the others
+    first.provenance["calibration"] = first.provenance["calibration"] | later  # measured again after the others
     found = tables.calibration([first, second]).to_pylist()
     again = [row for row in found if (row["variant"], row["users"]) == (level["variant"], level["users"])]
     assert [(row["created_at"], row["ttft_error_p99_s"]) for row in again] == [(later["created_at"], 0.5)]

@@ -15,6 +15,7 @@ import synthetic
 from servebench import tables
 from servebench.load.line import Line
 from servebench.plan import Plan
+from servebench.tables import published
 from servebench.tables.published import concurrency
 
 CELLS = synthetic.h200_cells()
@@ -51,7 +52,7 @@ def made() -> tuple[dict[str, pa.Table], Plan]:
 
 def test_each_run_has_its_own_file_with_all_its_cells(tmp_path) -> None:
     content, plan = made()
-    paths = concurrency.write(content, plan, tmp_path)
+    paths = published.write(content, plan, tmp_path)
     assert [p.name for p in paths] == ["concurrency.json", "extra_concurrency.json"]
     main, extra = (json.loads(p.read_text(encoding="utf-8")) for p in paths)
     assert (len(main["results"]), len(extra["results"])) == (53, 21)

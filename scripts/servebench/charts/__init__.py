@@ -1,14 +1,14 @@
-"""Charts: tables in, Altair out, one module each. Adding one is a module, its words, and a line in NAMES.
+"""The list of charts, and the drawing of them: tables in, Altair out, one module a chart.
 
-A module names the table that has its values as TABLE where that is not `settings`.
-
-Importing this package is cheap (the workflow does it at every start); a module is imported when it draws.
+To add a chart, write its module and its words, and add an entry to `CHARTS`. The workflow imports this package at every
+start, so it imports no chart: a module is imported when its chart is drawn.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,36 +17,72 @@ if TYPE_CHECKING:
 
     from servebench.charts.style import Style
 
+# The files a chart is drawn to; PNG by `pictures`, from SVG.
+KINDS = ("html", "svg", "png")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Name a section of `snakemake --report`, and its caption, a file of rules/captions without `.rst`."""
+
+    category: str
+    caption: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Describe one chart.
+
+    name: of its module, of its words (`charts.NAME` in labels.yaml) and of its files. table: where the reader finds its
+    values. of_runs: whether it is drawn for each run; False when its values belong to no run.
+    """
+
+    name: str
+    place: Place
+    table: str = "settings"
+    of_runs: bool = True
+
+
+SPEED = Place("Speed", "speed")
+WAITING = Place("Waiting", "waiting")
+CHANGES = Place("Single changes", "changes")
+MEANS = Place("Memory and cost", "means")
+ANSWERS = Place("Answers", "answers")
+TRUST = Place("Trust", "trust")
+
 # In the order in which the page shows them.
-NAMES = (
-    "output_bars",
-    "speed_bars",
-    "output_by_users",
-    "ttft_by_users",
-    "user_by_users",
-    "queueing",
-    "slots",
-    "ratios",
-    "slow_requests",
-    "memory",
-    "cost",
-    "ttft_ecdf",
-    "timeline",
-    "scores",
-    "differences",
-    "agreement",
-    "unstable",
-    "client_error",
-)
+CHARTS: Mapping[str, Chart] = {
+    chart.name: chart
+    for chart in (
+        Chart("output_bars", SPEED),
+        Chart("speed_bars", SPEED),
+        Chart("output_by_users", SPEED),
+        Chart("ttft_by_users", WAITING),
+        Chart("user_by_users", SPEED),
+        Chart("queueing", WAITING),
+        Chart("slots", CHANGES),
+        Chart("ratios", CHANGES, table="ratios"),
+        Chart("slow_requests", WAITING, table="slow_requests"),
+        Chart("memory", MEANS, table="memory"),
+        Chart("cost", MEANS, table="cost"),
+        Chart("ttft_ecdf", WAITING, table="ttft"),
+        Chart("timeline", TRUST, table="timeline"),
+        Chart("scores", ANSWERS, table="scores", of_runs=False),
+        Chart("differences", ANSWERS, table="comparisons", of_runs=False),
+        Chart("agreement", ANSWERS, table="agreement", of_runs=False),
+        Chart("unstable", TRUST, table="unstable"),
+        Chart("client_error", TRUST, table="calibration"),
+    )
+}
 
 
 def chart(name: str, tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
-    """The chart called `name` for one run, without the common look (`Style.look`), so that it can be put together."""
+    """Make the chart called `name` for one run, without the common look (`Style.look`)."""
     return importlib.import_module(f"servebench.charts.{name}").chart(tables, style, run)
 
 
 def whole(name: str, tables: Mapping[str, pa.Table], style: Style, runs: Sequence[str]) -> Any:
-    """The chart for every run that it has data for, one below the other, each with axes of its own."""
+    """Make the chart for every run that it has data for, one below the other, each with axes of its own."""
     import altair as alt
 
     shown = runs_with_data(name, tables, runs) or list(runs[:1])
@@ -62,15 +98,10 @@ def whole(name: str, tables: Mapping[str, pa.Table], style: Style, runs: Sequenc
 
 
 def runs_with_data(name: str, tables: Mapping[str, pa.Table], runs: Sequence[str]) -> list[str]:
-    """The runs of which the chart would show something; what belongs to no run counts as the first."""
+    """List the runs of which the chart would show something; a chart of no run counts as the first run's."""
     module = importlib.import_module(f"servebench.charts.{name}")
-    asked = runs[:1] if getattr(module, "OF_NO_RUN", False) else runs
+    asked = runs if CHARTS[name].of_runs else runs[:1]
     return [run for run in asked if module.points(tables, run)]
-
-
-def table(name: str) -> str:
-    """The table that has the values of the chart called `name`."""
-    return str(getattr(importlib.import_module(f"servebench.charts.{name}"), "TABLE", "settings"))
 
 
 def draw(style: Mapping[str, Any], results: Path) -> list[Path]:
@@ -87,14 +118,16 @@ def draw(style: Mapping[str, Any], results: Path) -> list[Path]:
     look, tables = Style.configured(style, plan), read_all(results / "tables")
     return [
         path
-        for name in NAMES
+        for name in CHARTS
         for path in save(whole(name, tables, look, list(plan.runs)), results / "charts" / name, look.language)
     ]
 
 
 def pictures(results: Path) -> list[Path]:
-    """Every chart that is drawn as `<results>/charts/<name>` .png; raises FontMissing when one is in Japanese and there
-    is no font for it."""
+    """Convert every drawn chart to `<results>/charts/<name>.png`; returns the paths.
+
+    Raises FontMissing when a chart is in Japanese and no font for Japanese is installed.
+    """
     from servebench.charts.files import picture
 
-    return [picture(results / "charts" / f"{name}.svg") for name in NAMES]
+    return [picture(results / "charts" / f"{name}.svg") for name in CHARTS]

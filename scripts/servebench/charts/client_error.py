@@ -13,8 +13,6 @@ from servebench.tables.files import Row, rows_of
 from servebench.words import labels
 from servebench.words.numbers import digits
 
-TABLE = "calibration"
-
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
     """From `calibration`: milliseconds, p99."""

@@ -13,7 +13,6 @@ from servebench.tables.files import Row, rows_of
 from servebench.words.numbers import span
 
 FIGURE = "usd_per_million_tokens"
-TABLE = "cost"
 
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:

@@ -11,9 +11,6 @@ from servebench.charts.spans import intervals
 from servebench.charts.style import Style
 from servebench.tables.files import Row, rows_of
 
-OF_NO_RUN = True
-TABLE = "comparisons"
-
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
     """From `comparisons`."""

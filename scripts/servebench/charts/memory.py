@@ -14,7 +14,6 @@ from servebench.words.numbers import digits
 
 PARTS = ("weights", "kv_cache", "rest")
 OPACITY = {"weights": 1.0, "kv_cache": 0.55, "rest": 0.22, "unknown": 0.35}
-TABLE = "memory"
 
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:

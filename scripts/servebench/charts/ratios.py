@@ -13,8 +13,6 @@ from servebench.tables.files import Row, rows_of
 from servebench.words.marks import starred
 from servebench.words.numbers import span
 
-TABLE = "ratios"
-
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
     """From `ratios`: output tok/s over the control of the run; none in a run without one."""

@@ -13,8 +13,6 @@ from servebench.tables.evaluated.statistics import share_interval
 from servebench.tables.files import Row, rows_of
 from servebench.words.marks import starred
 
-TABLE = "slow_requests"
-
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
     """From `slow_requests`: where nobody queued and some request was slow, both kinds, with 95 % intervals."""

@@ -12,8 +12,6 @@ from servebench.charts.style import FAINT, LINE, Style, inline
 from servebench.tables.files import Row, rows_of
 from servebench.words.marks import starred
 
-TABLE = "timeline"
-
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
     """From `timeline`: the seconds of the measurement with the highest output of the run, but for the last, in part."""

@@ -13,7 +13,6 @@ from servebench.tables.files import Row, rows_of
 from servebench.words.marks import starred, told
 
 STEPS = 32
-TABLE = "ttft"
 
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:

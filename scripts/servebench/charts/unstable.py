@@ -14,7 +14,6 @@ from servebench.tables.files import Row, rows_of
 from servebench.words.numbers import digits
 
 MOST = 20
-TABLE = "unstable"
 
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:

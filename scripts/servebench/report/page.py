@@ -25,6 +25,7 @@ from servebench.plan import Plan
 from servebench.report import answer, content, evaluated, published, questions
 from servebench.report.spoken import HERE, attribute, both, hover, mark, own_text, sentence
 from servebench.tables import SCHEMAS, read_all
+from servebench.tables import published as published_json
 from servebench.tables.files import Row, rows_of
 from servebench.words import LANGUAGES, spoken, words
 from servebench.words.numbers import digits
@@ -74,7 +75,7 @@ def page(tables: Mapping[str, pa.Table], plan: Plan, style: Mapping[str, Any] | 
         runs=[_run(tables, plan, run, [f for f in figures if f["run"] == run]) for run in runs],
         questions=questions.questions(tables, plan),
         covered=answer.covered(plan),
-        undrawn=[name for name in charts.NAMES if name not in shown],
+        undrawn=[name for name in charts.CHARTS if name not in shown],
         words=words,
         gaps=content.missing(tables, plan),
         discarded=rows_of(tables, "discarded"),
@@ -135,7 +136,7 @@ def drawn(
     figures: list[dict[str, Any]] = []
     specifications: dict[str, dict[str, Any]] = {}
     datasets: dict[str, Any] = {}
-    for name in charts.NAMES:
+    for name in charts.CHARTS:
         for run in charts.runs_with_data(name, tables, list(plan.runs)):
             key = f"{name}-{run}"
             said: dict[str, dict[str, str]] = {}
@@ -148,7 +149,7 @@ def drawn(
                 said[language] = {"title": title["text"], "subtitle": joined, "alt": made.get("description", "")}
                 datasets |= made.pop("datasets", {})
                 specifications[key][language] = made
-            figures.append({"name": name, "run": run, "key": key, "said": said, "table": charts.table(name)})
+            figures.append({"name": name, "run": run, "key": key, "said": said, "table": charts.CHARTS[name].table})
     pairs = [*ENGINES.values(), INK, FAINT, MUTED, PAPER, LINE]
     return figures, {"charts": specifications, "datasets": datasets, "colours": [list(pair) for pair in pairs]}
 
@@ -181,7 +182,5 @@ def _files(tables: Mapping[str, pa.Table], plan: Plan) -> list[tuple[str, str, b
     names = [name for name in SCHEMAS if name in tables]
     main = [name for name in names if name in ("settings", "measurements")]
     inside = [(f"{n}.csv", "data:text/csv;charset=utf-8," + quote(content.as_csv(tables[n])), True) for n in main]
-    beside = ["concurrency.json" if n == 0 else f"{run}_concurrency.json" for n, run in enumerate(plan.runs)]
-    beside += ["quantization.json"] if plan.evaluations else []
-    beside += [f"{name}.parquet" for name in names]
+    beside = [*published_json.files(plan), *(f"{name}.parquet" for name in names)]
     return inside + [(name, f"../tables/{name}", False) for name in beside]

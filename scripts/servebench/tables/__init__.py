@@ -10,6 +10,8 @@ from servebench.models.kv_cache import Cache
 from servebench.plan import Plan
 from servebench.schema import TableError
 from servebench.store.measurements import Discarded, Record
+from servebench.store.replies import Evaluated
+from servebench.tables.catalogue import FIGURES, SCHEMAS, TABLES
 from servebench.tables.derived import (
     cost,
     expected,
@@ -35,8 +37,9 @@ from servebench.tables.measured import (
     timeline,
     ttft,
 )
-from servebench.tables.schemas import FIGURES, SCHEMAS
 from servebench.tables.served import prefill_bands, served, slow_prefills
+from servebench.tables.sources import Sources
+from servebench.tasks.scores import Questions
 
 __all__ = [
     "FIGURES",
@@ -47,6 +50,7 @@ __all__ = [
     "cost",
     "discarded",
     "expected",
+    "from_answers",
     "from_records",
     "measurements",
     "memory",
@@ -81,27 +85,12 @@ def from_records(
     plan: Plan,
     caches: Mapping[str, Cache] | None = None,
 ) -> dict[str, pa.Table]:
-    """Every table that follows from the records alone, by name. `caches` (KV) is by key of the model."""
-    measured = measurements(records, plan.line)
-    ranges, launches = settings(measured, plan.rounds), sessions(records)
-    control = {run: entry.get("control") for run, entry in plan.runs.items()}
-    slow, told = slow_requests(records, reference_bands(records, control)), served(records)
-    return {
-        "measurements": measured,
-        "settings": ranges,
-        "sessions": launches,
-        "expected": expected(launches, plan),
-        "unstable": unstable(measured),
-        "queueing": queueing(ranges),
-        "ratios": ratios(measured, ranges, plan),
-        "slow_requests": slow,
-        "slow_by_micro_batch": slow_by_micro_batch(slow, launches),
-        "served": told,
-        "slow_prefills": slow_prefills(told, prefill_bands(records, control)),
-        "ttft": ttft(records),
-        "timeline": timeline(records),
-        "telemetry": telemetry(records),
-        "memory": memory(launches, measured, caches or {}, plan.settings),
-        "calibration": calibration(records),
-        "discarded": discarded(thrown_out),
-    }
+    """Make every table that follows from the records alone, by name. `caches` (KV) is by key of the model."""
+    sources = Sources(plan=plan, records=records, thrown_out=thrown_out, caches=caches or {})
+    return sources.tables(table for table in TABLES if table.needs is None)
+
+
+def from_answers(plan: Plan, evaluated: Sequence[Evaluated], questions: Questions) -> dict[str, pa.Table]:
+    """Make every table of the evaluations, by name. `evaluated` is in the order of the plan's targets."""
+    sources = Sources(plan=plan, evaluated=evaluated, questions=questions)
+    return sources.tables(table for table in TABLES if table.needs == "evaluations")

@@ -18,10 +18,10 @@ import pyarrow as pa
 from servebench.engines import ADAPTERS
 from servebench.models.kv_cache import Cache, types_known
 from servebench.plan import Plan, Setting
+from servebench.tables.catalogue import FIGURES, SCHEMAS
 from servebench.tables.expected import as_text, compare
 from servebench.tables.files import table
 from servebench.tables.measured import micro_batch
-from servebench.tables.schemas import FIGURES, SCHEMAS
 
 Row = dict[str, Any]
 STABLE_FROM, STABLE_TO = 0.8, 1.2

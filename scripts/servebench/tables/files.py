@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from servebench import schema
 from servebench.schema import TableError
-from servebench.tables.schemas import SCHEMAS
+from servebench.tables.catalogue import SCHEMAS
 
 
 def table(name: str, rows: Iterable[Mapping[str, Any]]) -> pa.Table:

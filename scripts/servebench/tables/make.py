@@ -1,11 +1,12 @@
-"""From the stored records of an experiment to all of its tables and published JSON."""
+"""Make all tables and published JSON of an experiment from its stored records."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from servebench import ROOT, tables
+from servebench import ROOT
 from servebench.faults import Fault
 from servebench.models import facts
 from servebench.models.kv_cache import Cache
@@ -15,8 +16,10 @@ from servebench.outlook.questions import asked_questions
 from servebench.plan import Plan, Session, from_json, layout
 from servebench.store import measurements
 from servebench.store import replies as answers
-from servebench.tables.evaluated import targets
-from servebench.tables.published import concurrency, quantization
+from servebench.tables import published
+from servebench.tables.catalogue import tables_of
+from servebench.tables.files import read_reference, write
+from servebench.tables.sources import Sources
 
 
 class Outdated(Fault):
@@ -24,31 +27,25 @@ class Outdated(Fault):
 
 
 def run(results: Path) -> None:
-    """Write `<results>/tables/*.parquet` and the published JSON from the measurements the plan names.
+    """Write every table of an experiment as `<results>/tables/*.parquet`, and the published JSON.
 
-    Raises Outdated where one of them, or what a target answered, is of another configuration.
+    Raises Outdated when a measurement, or a target's replies, came from another configuration.
     """
     plan = from_json((results / "plan.json").read_bytes())
-    records = [_record(plan, results, session, users) for session in plan.sessions() for users in session.setting.users]
-    made = tables.from_records(records, measurements.Store(results).discarded(), plan, _caches(plan, results))
-    if plan.cost:
-        price = plan.cost["price_per_hour"]
-        made["cost"] = tables.cost(made["settings"], price)
-        made["paid_idle"] = tables.paid_idle(made["sessions"], price, plan.cost.get("idle_after_min"))
-    if plan.reference:
-        published = tables.read_reference(ROOT / "config" / "references" / f"{plan.reference}-concurrency.csv")
-        made["reproduction"] = tables.reproduction(made["settings"], published)
-    if asked := plan.evaluations:
-        questions = {name: asked_questions(results, name, task) for name, task in asked.tasks.items()}
-        replies = [_replies(plan, results, target) for target in asked.targets]
-        made |= targets.make(asked, replies, questions)
+    asked = plan.evaluations
+    sources = Sources(
+        plan=plan,
+        records=[_record(plan, results, s, users) for s in plan.sessions() for users in s.setting.users],
+        thrown_out=measurements.Store(results).discarded(),
+        caches=_caches(plan, results),
+        evaluated=[_replies(plan, results, target) for target in asked.targets] if asked else (),
+        questions={name: asked_questions(results, name, task) for name, task in asked.tasks.items()} if asked else {},
+        published=_published(plan.reference) if plan.reference else (),
+    )
+    made = sources.tables(tables_of(plan))
     directory = results / "tables"
-    tables.write(directory, made)
-    written = concurrency.write(made, plan, directory)
-    if plan.evaluations:
-        written.append(quantization.write(made, plan, directory))
-    for path in set(directory.glob("*.json")) - set(written):  # of what the experiment has no more
-        path.unlink()
+    write(directory, made)
+    published.write(made, plan, directory)
 
 
 def _record(plan: Plan, results: Path, session: Session, users: int) -> measurements.Record:
@@ -60,8 +57,11 @@ def _record(plan: Plan, results: Path, session: Session, users: int) -> measurem
     return replace(record, identity={**record.identity, "rank": session.rank})
 
 
+def _published(reference: str) -> list[dict[str, Any]]:
+    return read_reference(ROOT / "config" / "references" / f"{reference}-concurrency.csv")
+
+
 def _replies(plan: Plan, results: Path, target: str) -> answers.Evaluated:
-    """What a target answered."""
     asked = plan.evaluations
     assert asked
     path = layout.target_path(results, target)

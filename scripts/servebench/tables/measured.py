@@ -19,8 +19,8 @@ from servebench.load.line import Line
 from servebench.load.modes import MODES
 from servebench.plan import ForeignUse
 from servebench.store.measurements import Discarded, Record
+from servebench.tables.catalogue import DETAILS, FIGURES, SCHEMAS
 from servebench.tables.files import table
-from servebench.tables.schemas import DETAILS, FIGURES, SCHEMAS
 from servebench.tables.watched import in_window, slowed
 
 Row = dict[str, Any]

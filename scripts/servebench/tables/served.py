@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 
 from servebench.store.measurements import Record
+from servebench.tables.catalogue import SCHEMAS
 from servebench.tables.files import table
 from servebench.tables.measured import micro_batch, order, place_of, references
-from servebench.tables.schemas import SCHEMAS
 
 Row = dict[str, Any]
 SLOW_MS = 1000.0

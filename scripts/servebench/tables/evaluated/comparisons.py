@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from servebench.faults import Fault
 from servebench.tables.evaluated import statistics
-from servebench.tasks.schemas import table
+from servebench.tables.files import table
 from servebench.tasks.scores import MEASURES, Answer, Measure, Questions, read_answers
 
 ByQuestion = dict[str, Answer]

@@ -10,11 +10,12 @@ from typing import Any
 import pyarrow as pa
 
 from servebench.tables.evaluated import statistics
+from servebench.tables.files import check, table
 from servebench.tasks import proofreading
 from servebench.tasks.edits import character_edits, distance
 from servebench.tasks.jcommonsenseqa import CHOICES
 from servebench.tasks.language import has_english, has_simplified_chinese
-from servebench.tasks.schemas import FAILED, check, table
+from servebench.tasks.schemas import FAILED
 from servebench.tasks.scores import MEASURES, Answer, Questions, answer_row, read_answers
 from servebench.tasks.scoring import has_reasoning, without_reasoning
 from servebench.tasks.task import OUTCOMES

@@ -1,4 +1,4 @@
-"""From what the targets answered to the tables of the evaluations. Pure over what was read."""
+"""Say what each target of the evaluations was, and compare the targets. Pure."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pyarrow as pa
 from servebench.plan import ALONE, LOADED, Evaluations, named
 from servebench.store.replies import Evaluated
 from servebench.tables.evaluated.comparisons import comparisons
-from servebench.tables.evaluated.scores import agreement, positions, proofreading_outcomes, rescored, scores
-from servebench.tasks.schemas import FAILED, table
+from servebench.tables.files import table
+from servebench.tasks.schemas import FAILED
 from servebench.tasks.scores import Questions
 
 # Outcomes in which a reply holds no answer to be right or wrong, and the share of a task's replies that may end so.
@@ -23,34 +23,18 @@ MOST_WITHOUT_ANSWER = 0.01
 _SERVER = ("engine_version", "engine_build", "engine_pin", "argv")
 
 
-def make(asked: Evaluations, evaluated: Sequence[Evaluated], questions: Questions) -> dict[str, pa.Table]:
-    """Every table by name. `evaluated`: one for each target, in the plan's order; `questions`: those asked.
-
-    Replies are scored anew, by the rules as they are now. A target that answered nothing is in `targets` only.
-    """
-    answers = rescored(pa.concat_tables([one.answers for one in evaluated]), questions)
-    of_targets = answers.filter(pa.array([name in asked.targets for name in answers["target"].to_pylist()], pa.bool_()))
-    return {
-        "answers": answers,
-        "targets": table("targets", _targets(asked, evaluated, answers)),
-        "scores": scores(of_targets, questions),
-        "comparisons": _compared(of_targets, questions, asked.baseline, asked.margins),
-        "agreement": agreement(of_targets, questions),
-        "proofreading": proofreading_outcomes(of_targets, questions),
-        "positions": positions(of_targets, questions),
-        "under_load": _under_load(asked, answers, questions),
-    }
+def targets(asked: Evaluations, evaluated: Sequence[Evaluated], answers: pa.Table) -> pa.Table:
+    """One row per target, in the plan's order: what was asked of which server, and the marks of its answers."""
+    return table("targets", _targets(asked, evaluated, answers))
 
 
-def _compared(answers: pa.Table, questions: Questions, baseline: str, margins: Mapping[str, float]) -> pa.Table:
-    pairs = zip(answers["target"].to_pylist(), answers["outcome"].to_pylist(), strict=True)
-    if (baseline, True) not in {(target, outcome != FAILED) for target, outcome in pairs}:
-        return table("comparisons", [])
-    return comparisons(answers, questions, baseline, margins)
+def compared(answers: pa.Table, questions: Questions, asked: Evaluations) -> pa.Table:
+    """Compare each target with the baseline; no rows when the baseline answered nothing."""
+    return _compared(answers, questions, asked.baseline, asked.margins)
 
 
-def _under_load(asked: Evaluations, answers: pa.Table, questions: Questions) -> pa.Table:
-    """Each target of `under_load` against itself on an idle server, a family of its own."""
+def under_load(asked: Evaluations, answers: pa.Table, questions: Questions) -> pa.Table:
+    """Compare each target of `under_load` with itself on an idle server, a family of its own."""
     load, rows = asked.under_load, []
     for target in load.targets if load else ():
         assert load
@@ -59,6 +43,13 @@ def _under_load(asked: Evaluations, answers: pa.Table, questions: Questions) -> 
         sample = {load.task: questions[load.task][: load.questions]}
         rows += _compared(pair, sample, idle, asked.margins).to_pylist()
     return table("under_load", rows)
+
+
+def _compared(answers: pa.Table, questions: Questions, baseline: str, margins: Mapping[str, float]) -> pa.Table:
+    pairs = zip(answers["target"].to_pylist(), answers["outcome"].to_pylist(), strict=True)
+    if (baseline, True) not in {(target, outcome != FAILED) for target, outcome in pairs}:
+        return table("comparisons", [])
+    return comparisons(answers, questions, baseline, margins)
 
 
 def _targets(asked: Evaluations, evaluated: Sequence[Evaluated], answers: pa.Table) -> Iterator[dict[str, Any]]:

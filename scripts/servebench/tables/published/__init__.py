@@ -1,1 +1,76 @@
-"""The published JSON."""
+"""The list of published JSON (docs/json.md), and the writing of it.
+
+To add a kind, write a module of this folder with its `SCHEMA` and, under the module's own name, the function that
+makes the content and checks it; then add an entry to `PUBLISHED`. The workflow and the page follow from the entry.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+
+from servebench.plan import Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Json:
+    """Describe one kind of published JSON.
+
+    name: of the file, of the module and of its function. by_run: whether each run of an experiment has a file of its
+    own. needs: the section of the plan without which there is no such file; None when every experiment has it.
+    """
+
+    name: str
+    by_run: bool = False
+    needs: Literal["evaluations"] | None = None
+
+
+PUBLISHED = (
+    Json(name="concurrency", by_run=True),
+    Json(name="quantization", needs="evaluations"),
+)
+
+
+def files(plan: Plan) -> list[str]:
+    """List the names of the files that an experiment publishes, in the order of `PUBLISHED`."""
+    return list(_files(plan))
+
+
+def write(tables: Mapping[str, pa.Table], plan: Plan, directory: Path) -> list[Path]:
+    """Write every file of the plan into `directory`, each whole or not at all, and remove other JSON from it.
+
+    Returns the paths.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for name, (kind, runs) in _files(plan).items():
+        make = getattr(importlib.import_module(f"servebench.tables.published.{kind.name}"), kind.name)
+        content = make(tables, plan, *runs)
+        path = directory / name
+        part = path.with_suffix(".json.part")
+        part.write_text(json.dumps(content, ensure_ascii=False, allow_nan=False, indent=1) + "\n", encoding="utf-8")
+        part.replace(path)
+        paths.append(path)
+    for path in set(directory.glob("*.json")) - set(paths):
+        path.unlink()
+    return paths
+
+
+def _files(plan: Plan) -> dict[str, tuple[Json, tuple[str, ...]]]:
+    """By name of the file: its kind, and the run it is of. Only the first run's name is left out of the name."""
+    found: dict[str, tuple[Json, tuple[str, ...]]] = {}
+    for kind in PUBLISHED:
+        if kind.needs and not getattr(plan, kind.needs):
+            continue
+        if not kind.by_run:
+            found[f"{kind.name}.json"] = kind, ()
+            continue
+        for number, run in enumerate(plan.runs):
+            found[f"{run}_{kind.name}.json" if number else f"{kind.name}.json"] = kind, (run,)
+    return found

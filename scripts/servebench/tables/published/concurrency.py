@@ -5,16 +5,14 @@ Runs never share a file, so that nobody puts their values into one table by acci
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pyarrow as pa
 
 from servebench.plan import Plan
-from servebench.tables import FIGURES
+from servebench.tables.catalogue import FIGURES
 
 VERSION = 2
 # Ranges over the rounds that are published; the rest of the figures is in the Parquet tables.
@@ -77,20 +75,6 @@ def concurrency(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> dict[st
     }
     jsonschema.validate(content, SCHEMA)
     return content
-
-
-def write(tables: Mapping[str, pa.Table], plan: Plan, directory: Path) -> list[Path]:
-    """One file for each run of the plan, whole or not at all; returns the paths."""
-    paths = []
-    for number, run in enumerate(plan.runs):
-        path = directory / ("concurrency.json" if number == 0 else f"{run}_concurrency.json")
-        text = json.dumps(concurrency(tables, plan, run), ensure_ascii=False, allow_nan=False, indent=1)
-        directory.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(".json.part")
-        part.write_text(text + "\n", encoding="utf-8")
-        part.replace(path)
-        paths.append(path)
-    return paths
 
 
 def _setting(tables: Mapping[str, pa.Table], plan: Plan, name: str, measured: list[dict[str, Any]]) -> dict[str, Any]:

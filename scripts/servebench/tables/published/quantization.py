@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -12,8 +10,8 @@ import msgspec
 import pyarrow as pa
 
 from servebench.plan import Plan
+from servebench.tables.catalogue import SCHEMAS
 from servebench.tables.evaluated.comparisons import sentence
-from servebench.tasks.schemas import SCHEMAS
 from servebench.versions import PROMPTS, SAMPLING
 
 VERSION = 1
@@ -43,17 +41,6 @@ def quantization(tables: Mapping[str, pa.Table], plan: Plan) -> dict[str, Any]:
         content[name] = [row | _sentences(row) for row in rows] if name in SENTENCES else rows
     jsonschema.validate(content, SCHEMA)
     return content
-
-
-def write(tables: Mapping[str, pa.Table], plan: Plan, directory: Path) -> Path:
-    """Write `quantization.json`, whole or not at all; returns the path."""
-    path = directory / "quantization.json"
-    text = json.dumps(quantization(tables, plan), ensure_ascii=False, allow_nan=False, indent=1)
-    directory.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".json.part")
-    part.write_text(text + "\n", encoding="utf-8")
-    part.replace(path)
-    return path
 
 
 def _sentences(row: Mapping[str, Any]) -> dict[str, Any]:

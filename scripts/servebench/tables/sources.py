@@ -1,0 +1,112 @@
+"""What the tables of an experiment are made from, and the making of them. Pure."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from servebench.load.line import Line
+from servebench.models.kv_cache import Cache
+from servebench.plan import Evaluations, Plan, Setting
+from servebench.store.measurements import Discarded, Record
+from servebench.store.replies import Evaluated
+from servebench.tables.catalogue import Table
+from servebench.tables.measured import reference_bands
+from servebench.tables.served import prefill_bands
+from servebench.tasks.scores import Questions
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sources:
+    """Hold what an experiment stored; the attributes are the names that `Table.of` may use beside those of tables.
+
+    caches: KV caches by key of the model. evaluated: what each target answered, in the plan's order. questions: those
+    asked, by task. published: rows of the reference (`files.read_reference`).
+    """
+
+    plan: Plan
+    records: Sequence[Record] = ()
+    thrown_out: Iterable[Discarded] = ()
+    caches: Mapping[str, Cache] = field(default_factory=dict)
+    evaluated: Sequence[Evaluated] = ()
+    questions: Questions = field(default_factory=dict)
+    published: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    def line(self) -> Line:
+        """The plan's objective."""
+        return self.plan.line
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds the plan wants."""
+        return self.plan.rounds
+
+    @property
+    def asked_settings(self) -> Mapping[str, Setting]:
+        """The settings as configured, by name."""
+        return self.plan.settings
+
+    @property
+    def evaluations(self) -> Evaluations:
+        """The plan's evaluations."""
+        assert self.plan.evaluations
+        return self.plan.evaluations
+
+    @property
+    def price_per_hour(self) -> float:
+        """USD an hour for the machine."""
+        assert self.plan.cost
+        return float(self.plan.cost["price_per_hour"])
+
+    @property
+    def idle_after_min(self) -> float | None:
+        """After how many minutes without a request the machine is given back, where configured."""
+        assert self.plan.cost
+        return self.plan.cost.get("idle_after_min")
+
+    @property
+    def bands(self) -> dict[str, tuple[int, int]]:
+        """The prompt lengths just over the micro-batch, by run."""
+        return reference_bands(self.records, self._control)
+
+    @property
+    def prefill_bands(self) -> dict[str, tuple[int, int]]:
+        """The newly computed prompt tokens just over the micro-batch, by run."""
+        return prefill_bands(self.records, self._control)
+
+    @property
+    def _control(self) -> dict[str, str | None]:
+        return {run: entry.get("control") for run, entry in self.plan.runs.items()}
+
+    @cached_property
+    def answers(self) -> pa.Table:
+        """All replies, scored from their texts by the rules as they are now."""
+        from servebench.tables.evaluated.scores import rescored  # slow to import, and often not needed
+
+        return rescored(pa.concat_tables([target.answers for target in self.evaluated]), self.questions)
+
+    @property
+    def answers_of_targets(self) -> pa.Table:
+        """The answers of the targets themselves, without those of `under_load`."""
+        targets = pa.array(list(self.evaluations.targets), pa.string())
+        return self.answers.filter(pc.is_in(self.answers["target"], value_set=targets))
+
+    def tables(self, listed: Iterable[Table]) -> dict[str, pa.Table]:
+        """Make the listed tables, by name; each stands in the list after those it is made from."""
+        made: dict[str, pa.Table] = {}
+        for table in listed:
+            given = [made[name] if name in made else getattr(self, name) for name in table.of]
+            made[table.name] = _maker(table.made)(*given) if table.made else getattr(self, table.name)
+        return made
+
+
+def _maker(name: str) -> Any:
+    module, function = name.rsplit(".", 1)
+    return getattr(importlib.import_module(f"servebench.tables.{module}"), function)
