@@ -20,8 +20,9 @@ import numpy as np
 import side_by_side
 
 from servebench.load.clock_server import Schedule, read_clock, running
+from servebench.load.endpoint import Endpoint
 from servebench.load.run import run
-from servebench.load.workload import Target, Workload
+from servebench.load.workload import Workload
 
 _NANOSECOND_PCAP = 0xA1B23C4D
 
@@ -65,7 +66,7 @@ def main() -> None:
             before_ns = offset_ns()
             bound = side_by_side.Bound()
             _, stamps = run(
-                Target(url=url, model="clock"),
+                Endpoint(url=url, model="clock"),
                 Workload(max_tokens=64, warmup_s=3.0, window_s=5.0, spread_s=schedule.answer_s),
                 given.users,
                 processes=1,

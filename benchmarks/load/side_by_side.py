@@ -20,8 +20,9 @@ from rich.table import Table
 
 from servebench.load.calibrate import errors
 from servebench.load.clock_server import Schedule, running
+from servebench.load.endpoint import Endpoint
 from servebench.load.run import run
-from servebench.load.workload import Target, Workload
+from servebench.load.workload import Workload
 
 CLIENT_CPU, SERVER_CPU = 1, 0
 RAW = Path(__file__).parent / "raw_client.py"
@@ -80,8 +81,8 @@ def ours(url: str, users: int, schedule: Schedule, answers: int, spread_s: float
         spread_s=spread_s,
     )
     bound = Bound()
-    target = Target(url=url, model="clock")
-    measured, stamps = run(target, workload, users, processes=processes, clock=True, progress=bound)
+    endpoint = Endpoint(url=url, model="clock")
+    measured, stamps = run(endpoint, workload, users, processes=processes, clock=True, progress=bound)
     assert stamps is not None
     return errors(measured, stamps, schedule, users) | {"worker_rss_bytes": sum(bound.memory.values())}
 

@@ -17,6 +17,7 @@ from scripted_server import CLOSE, END, HEAD, RESET, ScriptedServer, finish, fra
 
 from servebench.faults import Fault
 from servebench.load import calibrate
+from servebench.load.endpoint import Endpoint
 from servebench.load.exchange import Exchange
 from servebench.load.figures import measurement_figures
 from servebench.load.line import Line
@@ -24,14 +25,14 @@ from servebench.load.run import measure
 from servebench.load.transport import HEAD_BYTES
 from servebench.load.users import Ledger
 from servebench.load.workers import LoadError
-from servebench.load.workload import Target, Workload
+from servebench.load.workload import Workload
 
 
 def measured(script, users, *, processes=None, seed=1, **workload):
     values = {"max_tokens": 8, "warmup_s": 0.3, "window_s": 1.0, "spread_s": 0.1, "timeout_s": 20.0, **workload}
     with ScriptedServer(script) as server:
-        target = Target(url=server.url, model="scripted")
-        return measure(target, Workload(**values), users, processes=processes, seed=seed), server
+        endpoint = Endpoint(url=server.url, model="scripted")
+        return measure(endpoint, Workload(**values), users, processes=processes, seed=seed), server
 
 
 def rows(measurement, *columns):
@@ -285,7 +286,7 @@ def test_a_server_that_dies_in_the_window_ends_it_by_its_failures():
 
     workload = Workload(max_tokens=8, warmup_s=0.2, window_s=0.5, spread_s=0.0, min_targets=100)
     with ScriptedServer(script) as server:
-        measurement = measure(Target(url=server.url, model="scripted"), workload, 8)
+        measurement = measure(Endpoint(url=server.url, model="scripted"), workload, 8)
     found = figures(measurement)
     assert found["target_requests"] >= 100
     assert set(statuses(measurement)) >= {"ok", "connect_error"}
@@ -296,7 +297,7 @@ def test_what_is_told_while_it_runs():
     told = []
     with ScriptedServer(lambda _: reply(4, gap_s=0.02)) as server:
         workload = Workload(max_tokens=8, warmup_s=0.3, window_s=2.5, spread_s=0.1)
-        measured = measure(Target(url=server.url, model="scripted"), workload, 2, progress=told.append)
+        measured = measure(Endpoint(url=server.url, model="scripted"), workload, 2, progress=told.append)
     assert {said["phase"] for said in told} <= {"warmup", "window", "drain"}
     last = told[-1]
     assert 0 < last["finished"] <= measured.requests.num_rows
@@ -394,14 +395,14 @@ def test_a_shared_prefix_is_the_same_for_all():
 def test_the_request_is_the_one_of_the_experiment(monkeypatch):
     monkeypatch.setenv("SECRET_OF_THE_TEST", "s3cret")
     with ScriptedServer(lambda _: reply(1)) as server:
-        target = Target(
+        endpoint = Endpoint(
             url=server.url + "/v1",
             model="scripted",
             extra={"top_k": 1, "seed": None},
             api_key_env="SECRET_OF_THE_TEST",
             headers={"x-tenant": "a"},
         )
-        measurement = measure(target, Workload(mode="count", requests=1, max_tokens=8), 1)
+        measurement = measure(endpoint, Workload(mode="count", requests=1, max_tokens=8), 1)
     body = dict(server.received[0].body)
     messages = body.pop("messages")
     assert [message["role"] for message in messages][-1] == "user"
@@ -436,8 +437,8 @@ def test_the_load_begins_when_the_probe_is_over_whatever_became_of_it():
     seen = []
     workload = Workload(max_tokens=8, warmup_s=0.1, window_s=0.3, timeout_s=0.5)
     with ScriptedServer(lambda received: reply(2) if received.number else [20.0]) as server:
-        target = Target(url=server.url, model="scripted")
-        measurement = measure(target, workload, 2, begin=lambda: seen.append(len(server.received)))
+        endpoint = Endpoint(url=server.url, model="scripted")
+        measurement = measure(endpoint, workload, 2, begin=lambda: seen.append(len(server.received)))
     assert measurement.meta["probe"]["status"] == "timeout"
     assert seen == [1]
     assert len(measurement.requests) == len(server.received) - 1
@@ -445,7 +446,7 @@ def test_the_load_begins_when_the_probe_is_over_whatever_became_of_it():
 
 def test_no_server_is_an_error_and_leaves_nobody_behind():
     with pytest.raises(LoadError, match=r"127\.0\.0\.1:9.*refused"):
-        measure(Target(url="http://127.0.0.1:9", model="m"), Workload(warmup_s=0, window_s=1), 2)
+        measure(Endpoint(url="http://127.0.0.1:9", model="m"), Workload(warmup_s=0, window_s=1), 2)
     assert not [
         child for child in psutil.Process().children(recursive=True) if "servebench.load" in str(child.cmdline())
     ]
@@ -464,7 +465,7 @@ def test_no_server_is_an_error_and_leaves_nobody_behind():
 )
 def test_what_cannot_be_measured_is_said_before_anything_starts(workload, message):
     with pytest.raises(Fault, match=message):
-        measure(Target(url="http://127.0.0.1:9", model="m"), Workload(**workload), 1)
+        measure(Endpoint(url="http://127.0.0.1:9", model="m"), Workload(**workload), 1)
 
 
 def test_the_client_reports_on_itself(closed):
@@ -483,8 +484,8 @@ def test_the_load_runs_on_its_own_cpus():
     cpu = min(os.sched_getaffinity(0))
     with ScriptedServer(lambda _: reply(2, gap_s=0.01)) as server:
         workload = Workload(max_tokens=8, warmup_s=0.1, window_s=0.2, spread_s=0.1)
-        target = Target(url=server.url, model="scripted")
-        found = [measure(target, workload, 2, processes=2, cpus=cpus) for cpus in ([cpu], [])]
+        endpoint = Endpoint(url=server.url, model="scripted")
+        found = [measure(endpoint, workload, 2, processes=2, cpus=cpus) for cpus in ([cpu], [])]
     told = [[client["cpus"] for client in measured.meta["client"]["processes"]] for measured in found]
     assert told == [[[cpu]] * 2, [sorted(os.sched_getaffinity(0))] * 2]
     assert calibrate.machine([cpu])["cores"] == 1
@@ -492,8 +493,9 @@ def test_the_load_runs_on_its_own_cpus():
 
 def test_killing_the_parent_leaves_no_worker():
     code = (
-        "import sys; from servebench.load.run import measure; from servebench.load.workload import Target, Workload\n"
-        "measure(Target(url=sys.argv[1], model='m'), Workload(warmup_s=0, window_s=60, spread_s=0), 4, processes=2)"
+        "import sys; from servebench.load.run import measure; from servebench.load.endpoint import Endpoint\n"
+        "from servebench.load.workload import Workload\n"
+        "measure(Endpoint(url=sys.argv[1], model='m'), Workload(warmup_s=0, window_s=60, spread_s=0), 4, processes=2)"
     )
     with ScriptedServer(lambda _: reply(2, gap_s=0.02)) as server:
         parent = subprocess.Popen([sys.executable, "-c", code, server.url])

@@ -21,7 +21,6 @@ from servebench.load.transport import (
     Channel,
     Connection,
     Origin,
-    StampingTransport,
     Timeouts,
     head,
     last_progress_ns,
@@ -394,29 +393,6 @@ def test_an_unknown_certificate_is_a_connect_error(tmp_path, monkeypatch):
 
     with ScriptedServer(lambda _: reply()) as server:
         assert uvloop.run(talk(server)).failure == "connect_error"
-
-
-def test_httpx_goes_over_it():
-    def script(received):
-        yield b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 12\r\nx-a: b\r\n\r\n"
-        yield 0.01
-        yield b'{"ok": true}'
-
-    async def talk(url):
-        async with httpx.AsyncClient(transport=StampingTransport()) as client:
-            replies = [await client.post(url + "/v1/x?y=1", json={"a": 1}) for _ in range(2)]
-            with pytest.raises(httpx.ConnectError):
-                await client.get("http://127.0.0.1:9/")
-        return replies
-
-    with ScriptedServer(script) as server:
-        replies = asyncio.run(talk(server.url))
-    assert [one.json() for one in replies] == [{"ok": True}] * 2
-    assert replies[0].headers["x-a"] == "b"
-    assert replies[0].extensions["exchange"].blocks[0][1] == b'{"ok": true}'
-    assert server.received[0].body == {"a": 1}
-    assert b"POST /v1/x?y=1 HTTP/1.1" in server.received[0].head
-    assert {one.connection for one in server.received} == {0}
 
 
 @pytest.mark.parametrize("ticks", range(8))

@@ -8,8 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
+from servebench.load.endpoint import Endpoint
 from servebench.sessions import asking
-from servebench.sessions.client import Endpoint, complete
+from servebench.sessions.client import complete
 
 
 def test_a_reply_that_cannot_be_decompressed_is_a_failed_one_and_is_not_asked_for_again() -> None:
@@ -20,8 +21,8 @@ def test_a_reply_that_cannot_be_decompressed_is_a_failed_one_and_is_not_asked_fo
         return httpx.Response(200, headers={"content-encoding": "gzip"}, stream=httpx.ByteStream(b"no gzip"))
 
     async def ask() -> dict[str, Any]:
-        async with httpx.AsyncClient(base_url="http://there", transport=httpx.MockTransport(broken)) as client:
-            return await complete(client, {})
+        async with httpx.AsyncClient(transport=httpx.MockTransport(broken)) as client:
+            return await complete(client, "http://there/v1/chat/completions", {})
 
     assert asyncio.run(ask())["failed"].startswith("DecodingError: ")
     assert len(asked) == 1
@@ -34,7 +35,10 @@ def test_a_fault_of_ours_in_the_load_beside_the_questions_ends_them(monkeypatch:
     async def run() -> None:
         under_load = {"users": 2, "workload": {"prompts": "en-short", "max_tokens": 8}}
         async with httpx.AsyncClient() as client:
-            async with asyncio.timeout(30), asking._load(client, Endpoint(url="", model=""), under_load, 0):
+            async with (
+                asyncio.timeout(30),
+                asking._load(client, Endpoint(url="http://there", model="m"), under_load, 0),
+            ):
                 pass
 
     monkeypatch.setattr(asking, "complete", breaks)

@@ -15,9 +15,10 @@ from chat_double import PROBED, ChatDouble, serving
 from servebench import configuration, engines, plan
 from servebench.engines import url
 from servebench.faults import Fault
+from servebench.load.endpoint import Endpoint
 from servebench.load.run import measure
 from servebench.load.workers import LoadError
-from servebench.load.workload import Target, Workload
+from servebench.load.workload import Workload
 from servebench.plan import layout
 from servebench.sessions import job, measuring
 
@@ -105,10 +106,10 @@ def test_another_model_than_the_one_it_lists_is_said(double: ChatDouble) -> None
 def test_a_key_goes_with_what_is_asked_and_with_the_load(
     double: ChatDouble, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    targets = []
+    endpoints = []
 
-    def measure(target: Target, *_: Any, **__: Any) -> None:
-        targets.append(target)
+    def measure(endpoint: Endpoint, *_: Any, **__: Any) -> None:
+        endpoints.append(endpoint)
         raise LoadError("nothing is loaded here")
 
     monkeypatch.setenv("FAR_KEY", "secret")
@@ -132,7 +133,7 @@ def test_a_key_goes_with_what_is_asked_and_with_the_load(
     )
     measuring.run(next(loaded.sessions()), context)
     assert double.keys == {"Bearer secret"}
-    assert [target.api_key_env for target in targets] == ["FAR_KEY"]
+    assert [endpoint.api_key_env for endpoint in endpoints] == ["FAR_KEY"]
     path = layout.users_path(tmp_path, loaded.settings["s"], 1, 1)
     assert "secret" not in path.read_bytes().decode(errors="replace")
 
@@ -156,14 +157,14 @@ def test_a_key_that_cannot_be_sent_is_a_fault_before_anything_is_sent(
     with pytest.raises(engines.InfrastructureError) as fault, attached(double, api_key_env="FAR_KEY"):
         pass
     assert str(fault.value) == f"engines.far.api_key_env: {said}"
-    target = Target(url=double.url, model="m", api_key_env="FAR_KEY")
+    endpoint = Endpoint(url=double.url, model="m", api_key_env="FAR_KEY")
     with pytest.raises(Fault) as fault:
-        measure(target, Workload(mode="count", requests=1), 1)
-    assert str(fault.value) == f"target.api_key_env: {said}"
+        measure(endpoint, Workload(mode="count", requests=1), 1)
+    assert str(fault.value) == f"endpoint.api_key_env: {said}"
     assert not double.keys
 
 
 def test_a_header_with_a_line_break_is_a_fault(double: ChatDouble) -> None:
-    target = Target(url=double.url, model="m", headers={"x-tenant": "a\r\nx-admin: 1"})
-    with pytest.raises(Fault, match=r"target\.headers: 'x-tenant' holds a line break"):
-        measure(target, Workload(mode="count", requests=1), 1)
+    endpoint = Endpoint(url=double.url, model="m", headers={"x-tenant": "a\r\nx-admin: 1"})
+    with pytest.raises(Fault, match=r"endpoint\.headers: 'x-tenant' holds a line break"):
+        measure(endpoint, Workload(mode="count", requests=1), 1)

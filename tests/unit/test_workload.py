@@ -4,20 +4,21 @@ import pytest
 
 from servebench.faults import Fault
 from servebench.load.arrivals import Pause, read_trace
+from servebench.load.endpoint import Endpoint
 from servebench.load.line import Line
 from servebench.load.requests import Requests
-from servebench.load.workload import Target, Workload
+from servebench.load.workload import Workload
 
 
 @pytest.mark.parametrize("url", ["http://", "http://:80", "http://127.0.0.1:abc", "http://[::1", "http://h:99999"])
 def test_a_url_nobody_can_connect_to(url):
-    with pytest.raises(Fault, match=r"target\.url: .*has no host and port"):
-        Target(url=url, model="m")
+    with pytest.raises(Fault, match=r"endpoint\.url: .*has no host and port"):
+        Endpoint(url=url, model="m")
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1", "https://host:443/v1", "http://[::1]:8000"])
 def test_a_url_that_has_them(url):
-    assert Target(url=url, model="m").url == url
+    assert Endpoint(url=url, model="m").url == url
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 1e300, 1.1e9])
@@ -68,15 +69,15 @@ def test_half_a_surrogate_pair_in_what_is_asked(key):
     ],
 )
 def test_what_no_body_can_hold(key, value):
-    with pytest.raises(Fault, match=f"target.{key}: cannot be sent as JSON"):
-        Target(**{"url": "http://a", "model": "m", key: value})
+    with pytest.raises(Fault, match=f"endpoint.{key}: cannot be sent as JSON"):
+        Endpoint(**{"url": "http://a", "model": "m", key: value})
 
 
 @pytest.mark.parametrize(("key", "value"), [("url", "http://a/\x00"), ("headers", {"x": "é"})])
 def test_what_no_head_can_hold(key, value):
-    target = Target(**{"url": "http://a", "model": "m", key: value})
-    with pytest.raises(Fault, match=r"^target\.url, target\.headers: make no request"):
-        Requests(target, Workload(), 0, 0, 1)
+    endpoint = Endpoint(**{"url": "http://a", "model": "m", key: value})
+    with pytest.raises(Fault, match=r"^endpoint\.url, endpoint\.headers: make no request"):
+        Requests(endpoint, Workload(), 0, 0, 1)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The verbs `load` and `calibrate`: options into a target and a workload."""
+"""The verbs `load` and `calibrate`: options into an endpoint and a workload."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from servebench.load import jsonl
+from servebench.load.endpoint import Endpoint
 from servebench.load.line import Line
 from servebench.load.modes import MODES
-from servebench.load.workload import LEAST, MOST, Target, Workload
+from servebench.load.workload import LEAST, MOST, Workload
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 Option = typer.Option
@@ -95,10 +96,10 @@ def load(
         "keep_text": keep_text,
     }
     values["mode"] = _mode(values)
-    target = Target(url=url, model=model, extra=_object(extra), api_key_env=api_key_env, headers=_headers(header))
+    endpoint = Endpoint(url=url, model=model, extra=_object(extra), api_key_env=api_key_env, headers=_headers(header))
     line = Line(ttft_p95_s=line_ttft, user_tok_s=line_speed)
     seed = randbits(32) if seed is None else seed
-    raise typer.Exit(run_load(target, Workload(**values), users, out, processes=processes, seed=seed, line=line))
+    raise typer.Exit(run_load(endpoint, Workload(**values), users, out, processes=processes, seed=seed, line=line))
 
 
 def _mode(values: dict[str, Any]) -> str:

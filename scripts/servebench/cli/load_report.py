@@ -14,10 +14,11 @@ from rich.table import Table
 
 from servebench.load import calibrate, figures
 from servebench.load import line as line_
+from servebench.load.endpoint import Endpoint
 from servebench.load.measurement import Measurement
 from servebench.load.records import write_measurement
 from servebench.load.run import measure
-from servebench.load.workload import Target, Workload
+from servebench.load.workload import Workload
 from servebench.machine import cache
 from servebench.machine.infrastructure import writable
 
@@ -50,7 +51,7 @@ _CLIENT = (
 
 
 def run_load(
-    target: Target,
+    endpoint: Endpoint,
     workload: Workload,
     users: int,
     out: Path,
@@ -76,7 +77,7 @@ def run_load(
             tell(state["phase"], f": {counts}")
             bar.update(task, completed=state["elapsed_s"], total=state["total_s"], phase=state["phase"], counts=counts)
 
-        measured = measure(target, workload, users, processes=processes, seed=seed, progress=show)
+        measured = measure(endpoint, workload, users, processes=processes, seed=seed, progress=show)
     known = calibrate.known(cache.root(), processes=processes)
     found = figures.measurement_figures(
         measured.requests,

@@ -19,8 +19,9 @@ from servebench.engines import ADAPTERS
 from servebench.faults import Fault
 from servebench.load import prompts as prompt_sets
 from servebench.load.arrivals import Pause, read_trace
+from servebench.load.endpoint import Endpoint
 from servebench.load.modes import MODES
-from servebench.load.workload import Target, Workload
+from servebench.load.workload import Workload
 from servebench.plan import Runtime
 from servebench.tasks import TASKS, sets
 
@@ -237,9 +238,9 @@ def _at(value: Any, path: Sequence[str | int]) -> Any:
 
 def _url_fault(url: str) -> str | None:
     try:
-        Target(url=url, model="any")
+        Endpoint(url=url, model="any")
     except Fault as fault:
-        return str(fault).removeprefix("target.url: ")
+        return str(fault).removeprefix("endpoint.url: ")
     return None
 
 

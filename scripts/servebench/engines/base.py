@@ -14,6 +14,8 @@ from typing import Any, TypedDict
 import httpx
 
 from servebench import plan
+from servebench.load import body
+from servebench.load.reply import Completion, ReplyError, completion, evidence
 from servebench.machine.gpu import Gpu
 
 PROBE_TIMEOUT_S = 60.0
@@ -185,43 +187,39 @@ class Adapter(ABC):
         )
 
     def probe(self, client: httpx.Client) -> list[Difference]:
-        """A short real generation: that it comes, ends properly, and brings no reasoning when none is wanted."""
+        """Ask for one short reply: it must come, end properly, and bring no reasoning when none is wanted."""
         try:
-            answer = ask(client, self.model, {**self.extra, **self.setting.request}, max_tokens=16)
-        except (httpx.HTTPError, ValueError) as error:
+            answer = ask(self, client, max_tokens=16)
+        except (httpx.HTTPError, ReplyError) as error:
             return [Difference(what="a short request", asked="a reply", got=str(error) or type(error).__name__)]
-        reply, usage = answer["choices"][0]["message"], answer.get("usage") or {}
-        text = (reply.get("content") or "").strip()
+        text = (answer.text or "").strip()
         if len(text) >= 8 and len(set(text)) == 1:  # what NaN in the logits looks like, at full speed
             return [Difference(what="a short request", asked="a sensible reply", got=text)]
-        if usage.get("prompt_tokens") == 0:
+        if answer.prompt_tokens == 0:
             return [Difference(what="usage.prompt_tokens", asked="at least 1", got=0)]
-        reasoning = reply.get("reasoning_content") or reply.get("reasoning") or ""
-        if not reasoning and re.match(r"\s*<think>(?!\s*</think>)", reply.get("content") or ""):
-            reasoning = reply["content"]
-        if self.thinking_off and reasoning:
-            return [Difference(what="thinking", asked="off", got=f"{len(reasoning)} characters of reasoning")]
+        reasoning = answer.reasoning
+        if not reasoning and re.match(r"\s*<think>(?!\s*</think>)", answer.text or ""):
+            reasoning = answer.text or ""
+        if self.thinking_off and (reasoning or answer.reasoning_tokens):
+            size = f"{len(reasoning)} characters" if reasoning else f"{answer.reasoning_tokens} tokens"
+            return [Difference(what="thinking", asked="off", got=f"{size} of reasoning")]
         return []
 
 
-def ask(client: httpx.Client, model: str, extra: Mapping[str, Any], max_tokens: int) -> dict[str, Any]:
-    """One chat completion, not streamed. Raises httpx.HTTPError, and ValueError when it failed or no token came."""
-    body = {
-        "model": model,
+def ask(adapter: Adapter, client: httpx.Client, max_tokens: int) -> Completion:
+    """Ask the server for one chat completion, not streamed. Raises httpx.HTTPError, and ReplyError when the request
+    failed, did not finish or brought no token."""
+    base = {
+        "model": adapter.model,
         "messages": [{"role": "user", "content": PROBE}],
         "max_tokens": max_tokens,
         "temperature": 0,
-        **extra,
     }
-    response = client.post("/v1/chat/completions", json=body, timeout=PROBE_TIMEOUT_S)
-    if response.is_error:
-        raise ValueError(f"HTTP {response.status_code}: {response.text[:300]}")
-    answer: dict[str, Any] = response.json()
-    choices, usage = answer.get("choices") or [], answer.get("usage") or {}
-    message: dict[str, Any] = (choices[0].get("message") if choices else None) or {}
-    text = (message.get("content") or "") + (message.get("reasoning_content") or message.get("reasoning") or "")
-    if not choices or choices[0].get("finish_reason") is None or not (text or usage.get("completion_tokens")):
-        raise ValueError(f"no token came: {response.text[:300]}")
+    content = body.build(base, adapter.extra, adapter.setting.request)
+    response = client.post("/v1/chat/completions", json=content, timeout=PROBE_TIMEOUT_S)
+    answer = completion(response.status_code, response.content)
+    if answer.finish_reason is None or not (answer.text or answer.reasoning or answer.completion_tokens):
+        raise ReplyError(f"no token came: {evidence(response.content)}")
     return answer
 
 

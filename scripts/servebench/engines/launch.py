@@ -217,7 +217,7 @@ def _wait_for_token(
                 adapter.prepare(client)
                 stage = "first token"
             if stage == "first token":
-                ask(client, adapter.model, {**adapter.extra, **adapter.setting.request}, max_tokens=1)
+                ask(adapter, client, max_tokens=1)
                 server.cold_start_s["first_token_s"] = _since_s(server.launched_ns)
                 return
         except (httpx.HTTPError, ValueError) as error:

@@ -84,14 +84,10 @@ class Request:
                 self.reply_tokens, self.finish = natural, "stop"
         self.done = 0
         self.gone = False
-        self.began = time.monotonic()
-        self.prefilled = 0.0
 
     def token(self) -> bool:
         """Send one token; whether it was the last."""
         self.done += 1
-        if self.done == 1:
-            self.prefilled = time.monotonic()
         if self.stream:
             self.connection.event(
                 {"index": 0, "delta": {"content": WORDS[self.done % len(WORDS)]}, "finish_reason": None}

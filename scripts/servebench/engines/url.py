@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 
 from servebench.engines.base import Adapter, Command, Difference, LaunchFailed, Server, ask
+from servebench.load.reply import ReplyError
 from servebench.machine import cache
 from servebench.machine.infrastructure import InfrastructureError, api_key, locked
 
@@ -87,9 +88,9 @@ def _attached(adapter: Url) -> Iterator[Server]:
     ) as client:
         while True:
             try:
-                ask(client, adapter.model, {**adapter.extra, **adapter.setting.request}, max_tokens=1)
+                ask(adapter, client, max_tokens=1)
                 break
-            except (httpx.HTTPError, ValueError) as error:
+            except (httpx.HTTPError, ReplyError) as error:
                 if time.monotonic() >= deadline:
                     raise LaunchFailed(f"{adapter.root} gave no token: {_said(error)}") from error
             time.sleep(0.5)

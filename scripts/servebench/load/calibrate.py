@@ -27,10 +27,11 @@ import psutil
 import pyarrow as pa
 
 from servebench.load.clock_server import Schedule, running
+from servebench.load.endpoint import Endpoint
 from servebench.load.figures import CLIENT_CPU_LIMIT, percentile
 from servebench.load.measurement import Measurement
 from servebench.load.run import run
-from servebench.load.workload import Target, Workload
+from servebench.load.workload import Workload
 from servebench.machine import processor
 from servebench.machine.cache import NAMED_BY
 from servebench.machine.infrastructure import writable
@@ -78,8 +79,8 @@ def level(
         timeout_s=30.0,
     )
     with running(schedule) as (url, _):
-        target = Target(url=url, model="clock")
-        measured, stamps = run(target, workload, users, processes=processes, cpus=cpus, clock=True)
+        endpoint = Endpoint(url=url, model="clock")
+        measured, stamps = run(endpoint, workload, users, processes=processes, cpus=cpus, clock=True)
     assert stamps is not None
     found = {"users": users, "schedule": asdict(schedule), **errors(measured, stamps, schedule, users)}
     return found | {"beyond": beyond(found, Bounds())}

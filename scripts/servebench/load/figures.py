@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from servebench.load.body import token_limit
 from servebench.load.line import Line
 from servebench.load.modes import MODES
 from servebench.load.records import STATUSES, TOKEN_SOURCES, chunk_rows
@@ -131,7 +132,7 @@ class _Rows:
         self.window_s = (self.window[1] - self.window[0]) / 1e9
         # What a reply may hold; None where each request says so itself.
         asked = (meta.get("workload") or {}) | ((meta.get("target") or {}).get("extra") or {})
-        self.max_tokens: int | None = asked.get("max_tokens") if self.mode != "trace" else None
+        self.max_tokens: int | None = token_limit(asked) if self.mode != "trace" else None
 
     def stamps(self, column: str) -> Ints:
         """An integer column; −1 where it is null (no stamp or count is negative)."""

@@ -17,7 +17,7 @@ class Measurement:
     `started_at` (ISO 8601 UTC), `spread_s`, `connections_opened`, `warmup {s, bounded, unfinished_users}`, `probe
     {status, error, answer_s}` or null, `prompts` (how many, how long), `client {cpu_ratio, processes: [{pid, cpu_s,
     wall_s, loop_lag_p50_s, loop_lag_p99_s, loop_lag_max_s, dispatch_delay_p50_s, dispatch_delay_p99_s}]}` and the
-    `workload` and `target` as asked.
+    `workload` as asked and, as `target`, the endpoint.
     """
 
     requests: pa.Table

@@ -10,13 +10,13 @@ import msgspec
 
 from servebench import __version__
 from servebench.faults import Fault
-from servebench.load import prompts
+from servebench.load import body, prompts
 from servebench.load.arrivals import read_trace
+from servebench.load.endpoint import Endpoint
 from servebench.load.exchange import Exchange
 from servebench.load.stream import parse
 from servebench.load.transport import head
-from servebench.load.workload import Target, Workload
-from servebench.machine.infrastructure import api_key
+from servebench.load.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +28,11 @@ class Request:
 
 
 class Requests:
-    """Makes the requests of one process: every `processes`-th prompt of the measurement, in the body that
-    experiment.md (The request) asks for. `target.extra` goes over its parameters; a null there takes one out.
+    """Make the requests of one process: every `processes`-th prompt of the measurement, in the body that
+    experiment.md (The request) asks for, with the endpoint's `extra` on top.
     """
 
-    def __init__(self, target: Target, workload: Workload, seed: int, process: int, processes: int) -> None:
+    def __init__(self, endpoint: Endpoint, workload: Workload, seed: int, process: int, processes: int) -> None:
         self._trace = workload.trace
         self._numbers = count(process, processes)
         self._share = slice(process, None, processes)
@@ -42,28 +42,25 @@ class Requests:
             "accept-encoding": "identity",
             "user-agent": f"servebench/{__version__}",
             "content-type": "application/json",
-            **target.headers,
+            **endpoint.request_headers(),
         }
-        if target.api_key_env is not None:
-            headers["authorization"] = f"Bearer {api_key('target.api_key_env', target.api_key_env)}"
         for name, value in headers.items():
             if not f"{name}{value}".isprintable():
-                raise Fault(f"target.headers: {name!r} holds a line break or another control character; take it out")
+                raise Fault(f"endpoint.headers: {name!r} holds a line break or another control character; take it out")
         try:
-            self._http = httpx.Request("POST", target.chat_url, headers=headers)
+            self._http = httpx.Request("POST", endpoint.chat_url, headers=headers)
         except (httpx.InvalidURL, UnicodeEncodeError) as error:
-            raise Fault(f"target.url, target.headers: make no request ({error}); give both in ASCII") from None
-        body = {
-            "model": target.model,
+            raise Fault(f"endpoint.url, endpoint.headers: make no request ({error}); give both in ASCII") from None
+        base = {
+            "model": endpoint.model,
             "stream": True,
             "stream_options": {"include_usage": True},
             "max_tokens": workload.max_tokens,
             "temperature": workload.temperature,
             "top_p": workload.top_p,
             "seed": workload.seed,
-            **target.extra,
         }
-        self._body = {key: value for key, value in body.items() if value is not None}
+        self._body = body.build(base, endpoint.extra)
         self._encode = msgspec.json.Encoder().encode
 
     def next(self) -> Request:
@@ -75,10 +72,9 @@ class Requests:
         return Conversation(self, next(self._numbers))
 
     def ready(self, prompt_id: str, messages: list[prompts.Message], max_tokens: int | None = None) -> Request:
-        body = {**self._body, "messages": messages}
-        if max_tokens is not None:
-            body["max_tokens"] = max_tokens
-        content = self._encode(body)
+        """`max_tokens`: the request's own limit, sent under the name by which the body has one."""
+        own = {name: max_tokens for name in body.LIMITS if max_tokens is not None and name in self._body}
+        content = self._encode({**self._body, **own, "messages": messages})
         return Request(prompt_id, head(self._http, len(content)) + content)
 
     def trace(self) -> list[tuple[float, Request]]:

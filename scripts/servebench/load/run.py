@@ -21,11 +21,12 @@ import pyarrow.feather as feather
 
 from servebench.faults import Fault
 from servebench.load.arrivals import Pause
+from servebench.load.endpoint import Endpoint
 from servebench.load.measurement import Measurement
 from servebench.load.requests import Requests
 from servebench.load.tokens import counter
 from servebench.load.workers import Job, LoadError, Workers
-from servebench.load.workload import Target, Workload
+from servebench.load.workload import Workload
 from servebench.versions import PROTOCOL
 
 MANY_USERS = 32
@@ -34,7 +35,7 @@ Progress = Callable[[dict[str, Any]], None]
 
 
 def measure(
-    target: Target,
+    endpoint: Endpoint,
     workload: Workload,
     users: int,
     *,
@@ -44,7 +45,7 @@ def measure(
     begin: Callable[[], None] | None = None,
     progress: Progress | None = None,
 ) -> Measurement:
-    """Load `target` with `users` users (open loop and trace: connections opened beforehand) as `workload` says.
+    """Load `endpoint` with `users` users (open loop and trace: connections opened beforehand) as `workload` says.
 
     `seed` decides prompts' order, number lines, pauses and arrivals. `cpus` are those of the load processes, (): any.
     `begin` is called once, after the probe and before the first request of the load.
@@ -55,11 +56,11 @@ def measure(
     Raises Fault for what cannot be asked, before anything starts, and LoadError when no connection can be opened at
     all or a worker dies; failed requests are results.
     """
-    return run(target, workload, users, processes=processes, seed=seed, cpus=cpus, begin=begin, progress=progress)[0]
+    return run(endpoint, workload, users, processes=processes, seed=seed, cpus=cpus, begin=begin, progress=progress)[0]
 
 
 def run(
-    target: Target,
+    endpoint: Endpoint,
     workload: Workload,
     users: int,
     *,
@@ -73,7 +74,7 @@ def run(
     """As `measure`; with `clock`, also the stamps of the clock server that was loaded (worker.CLOCK_SCHEMA)."""
     if users < 1:
         raise Fault(f"users: {users} is not a positive integer")
-    requests = Requests(target, workload, seed, 0, 1)  # what is wrong with it is said here, not in a worker
+    requests = Requests(endpoint, workload, seed, 0, 1)  # what is wrong with it is said here, not in a worker
     if workload.mode == "trace":
         requests.trace()
     if workload.think is not None:
@@ -84,7 +85,7 @@ def run(
         tickets = _tickets(directory, workload.requests) if workload.mode == "count" else None
         jobs = [
             Job(
-                target=target,
+                endpoint=endpoint,
                 workload=workload,
                 users=list(range(process, users, count)),
                 process=process,
@@ -101,7 +102,7 @@ def run(
         ]
         try:
             with Workers(jobs, cpus) as workers:
-                conductor = _Conductor(workers, target.url, workload, users, begin, progress)
+                conductor = _Conductor(workers, endpoint.url, workload, users, begin, progress)
                 conductor.conduct()
         finally:
             if tickets is not None:
@@ -118,7 +119,7 @@ def run(
         "prompts": requests.source.describe(),
         **conductor.facts(rows),
         "workload": workload.to_dict(),
-        "target": {"url": target.url, "model": target.model, "extra": target.extra},
+        "target": {"url": endpoint.url, "model": endpoint.model, "extra": endpoint.extra},
     }
     return Measurement(rows, chunks, meta), stamps
 

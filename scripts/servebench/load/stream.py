@@ -1,11 +1,11 @@
-"""From the bytes of one exchange to what the model said, when, and how many tokens it was.
+"""Read one exchange: what the model said, when each chunk arrived, and how many tokens it was.
 
 Decisions, where the field disagrees:
 
 - An event arrives with the block of bytes that holds the last byte of its (last) data line; the line ending
   and the blank line after it may come later and do not count.
-- A chunk is an event whose delta has non-empty content, reasoning (`reasoning` or `reasoning_content`) or
-  tool calls. A role-only or empty delta is none. A reply sent as one JSON document is one chunk.
+- A chunk is an event whose delta has non-empty content, reasoning or tool calls (`servebench.load.reply`). A role-only
+  or empty delta is none. A reply sent as one JSON document is one chunk.
 - Tokens: the last `usage` says how many. Without one, a finished text reply is counted with the
   tokenizer, when there is one; everything else, a broken stream above all, counts its chunks.
 - Success: finish_reason was seen, the HTTP message ended cleanly, and there was output.
@@ -23,55 +23,16 @@ import pyarrow as pa
 
 from servebench.load.exchange import Exchange
 from servebench.load.records import CHUNKS_SCHEMA, REQUESTS_SCHEMA, check_chunks, check_requests
-
-EVIDENCE_CHARS = 2_000
-# Reasons that say the server gave up: vLLM and SGLang send them in an otherwise ordinary last chunk.
-BROKEN_FINISHES = ("abort", "error")
+from servebench.load.reply import BROKEN_FINISHES, EVIDENCE_CHARS, Message, ReplyError, Usage, decode, evidence
 
 _BLANK = (b"\n", b"\r\n", b"\r")
 
 Ints = npt.NDArray[np.int64]
-# What a server says it counted: more than the records can hold is no number of tokens.
-Count = Annotated[int, msgspec.Meta(le=2**31 - 1)]
-
-
-class _Delta(msgspec.Struct, gc=False):
-    content: str | None = None
-    reasoning: str | None = None
-    reasoning_content: str | None = None
-    tool_calls: list[msgspec.Raw] | None = None
-
-
-class _Choice(msgspec.Struct, gc=False):
-    delta: _Delta | None = None
-    message: _Delta | None = None
-    finish_reason: str | None = None
-
-
-class _PromptDetails(msgspec.Struct, gc=False):
-    cached_tokens: Count | None = None
-
-
-class _Usage(msgspec.Struct, gc=False):
-    prompt_tokens: Count | None = None
-    completion_tokens: Count | None = None
-    prompt_tokens_details: _PromptDetails | None = None
-
-
-class _Event(msgspec.Struct, gc=False):
-    choices: list[_Choice] | None = None
-    usage: _Usage | None = None
-    timings: msgspec.Raw = msgspec.Raw()
-    error: Any = None
-    object: str | None = None
 
 
 class _Timings(msgspec.Struct):
-    cache_n: Count | None = None
+    cache_n: Annotated[int, msgspec.Meta(le=2**31 - 1)] | None = None  # -1 where llama.cpp does not know
     prompt_ms: float | None = None
-
-
-_event = msgspec.json.Decoder(_Event)
 
 
 @dataclass(slots=True)
@@ -104,28 +65,40 @@ class _Reply:
     first_answer: int | None = None  # index of the chunk
     tool_calls: bool = False
     finish_reason: str | None = None
-    usage: _Usage | None = None
+    usage: Usage | None = None
     timings: bytes | None = None
     error: str | None = None
     done: bool = False
 
-    def take(self, event: _Event, end: int, document: bytes) -> None:
-        if event.error is not None or event.object == "error":
-            self.fail(document)
+    def take(self, data: bytes, end: int) -> bool:
+        """Take in an event that ends at offset `end` of the body; False when `data` is not whole JSON (yet)."""
+        try:
+            event = decode(data)
+        except ReplyError as error:
+            if data.strip() == b"[DONE]":
+                self.done = True
+            else:
+                self.fail(str(error))
+            return True
+        if event is None:
+            return False
+        if event.failed:
+            self.fail(evidence(data))
         if event.choices:
             for choice in event.choices:
                 delta = choice.delta or choice.message
                 if delta is not None:
                     self._take_delta(delta, end)
-                if choice.finish_reason is not None:
-                    self.finish_reason = choice.finish_reason
+                if choice.finish_reason:
+                    self.finish_reason = choice.finished or self.finish_reason
         if event.usage is not None:
             self.usage = event.usage
         if event.timings and _is_llama(event.timings):
             self.timings = bytes(event.timings)
+        return True
 
-    def _take_delta(self, delta: _Delta, end: int) -> None:
-        content, reasoning, tools = delta.content, delta.reasoning or delta.reasoning_content, delta.tool_calls
+    def _take_delta(self, delta: Message, end: int) -> None:
+        (content, reasoning), tools = delta.said(), delta.tool_calls
         if content or tools:
             if self.first_answer is None:
                 self.first_answer = len(self.ends)
@@ -139,9 +112,9 @@ class _Reply:
             self.tool_calls = True
         self.ends.append(end)
 
-    def fail(self, evidence: bytes) -> None:
-        """The first evidence stands: what follows an error is its consequence."""
-        self.error = self.error or evidence.decode(errors="replace").strip()[:EVIDENCE_CHARS]
+    def fail(self, why: str) -> None:
+        """Keep the first evidence: what follows an error is its consequence."""
+        self.error = self.error or why
 
 
 def parse(exchange: Exchange, count_tokens: Callable[[str], int] | None = None) -> Parsed:
@@ -159,7 +132,7 @@ def parse(exchange: Exchange, count_tokens: Callable[[str], int] | None = None) 
     # The block that holds byte `end` of the body, for each chunk's last byte.
     blocks = np.searchsorted(np.cumsum(list(map(len, parts))), reply.ends, side="right")
     arrival_ns: Ints = np.array(stamps, dtype=np.int64)[blocks]
-    usage = reply.usage or _Usage()
+    usage = reply.usage or Usage()
     return Parsed(
         status=status,
         error=error,
@@ -184,14 +157,11 @@ def credit(tokens: int, chunks: int) -> Ints:
 
 
 def _read(body: bytes) -> _Reply:
-    """The reply in a body: Server-Sent Events, or one JSON document from a server that does not stream."""
+    """Read the reply in a body: Server-Sent Events, or one JSON document from a server that does not stream."""
     reply = _Reply()
-    if body.lstrip()[:1] == b"{":
-        event = _decode(body)
-        if event is None:
-            reply.fail(b"not a chat completion: " + body)
-        else:
-            reply.take(event, len(body.rstrip()) - 1, body)
+    if body.lstrip()[:1] in (b"{", b"["):
+        if not reply.take(body, len(body.rstrip()) - 1):
+            reply.fail(f"not a chat completion: {evidence(body)}")
         return reply
     end = 0
     pending = b""  # data lines that are no JSON document yet
@@ -201,41 +171,27 @@ def _read(body: bytes) -> _Reply:
         if line.startswith(b"data:"):
             data = pending + line[5:] if pending else line[5:]
             if error_event:
-                reply.fail(data)
-            elif (event := _decode(data)) is not None:
-                reply.take(event, end - 1 - len(line) + len(line.rstrip(b"\r\n")), data)
+                reply.fail(evidence(data))
+            elif reply.take(data, end - 1 - len(line) + len(line.rstrip(b"\r\n"))):
                 pending = b""
-            elif data.strip() == b"[DONE]":
-                reply.done = True
             else:
                 pending = data
         elif line in _BLANK:
             if pending.strip():
-                reply.fail(b"not a chat completion chunk: " + pending)
+                reply.fail(f"not a chat completion chunk: {evidence(pending)}")
             pending, error_event = b"", False
         elif line.startswith(b"error:"):  # llama.cpp's older builds
-            reply.fail(line[6:])
+            reply.fail(evidence(line[6:]))
         elif line.startswith(b"event:"):
             error_event = line[6:].strip() == b"error"
     return reply
 
 
-def _decode(data: bytes) -> _Event | None:
-    """None when it is no (whole) chunk. A server that cuts a character in two is read with replacement marks."""
-    try:
-        return _event.decode(data)
-    except msgspec.DecodeError:
-        try:
-            return _event.decode(data.decode(errors="replace"))
-        except msgspec.DecodeError:
-            return None
-
-
 def _is_llama(timings: msgspec.Raw) -> bool:
-    """Another server may call something else `timings`: that is nothing we know how to read."""
+    """Whether these are llama.cpp's timings: another server may call something else `timings`."""
     try:
         return msgspec.json.decode(timings, type=_Timings | None) is not None
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return False
 
 
@@ -271,10 +227,11 @@ def _count(reply: _Reply, count_tokens: Callable[[str], int] | None) -> tuple[in
     return chunks, "chunks"
 
 
-def _cached(usage: _Usage, timings: bytes | None) -> int | None:
-    if usage.prompt_tokens_details is not None and usage.prompt_tokens_details.cached_tokens is not None:
-        return usage.prompt_tokens_details.cached_tokens
-    return msgspec.json.decode(timings, type=_Timings).cache_n if timings is not None else None
+def _cached(usage: Usage, timings: bytes | None) -> int | None:
+    if usage.cached_tokens is not None or timings is None:
+        return usage.cached_tokens
+    cached = msgspec.json.decode(timings, type=_Timings).cache_n
+    return cached if cached is not None and cached >= 0 else None
 
 
 def phase(sent_ns: int, window: tuple[int, int] | None) -> str:

@@ -1,8 +1,7 @@
 """HTTP/1.1 on an asyncio protocol that stamps every block of bytes before looking at it.
 
-httpx stays the interface: requests, URLs, TLS contexts and time-outs are httpx's, and `StampingTransport` is an
-`httpx.AsyncBaseTransport`. Its own receive path costs 70-85 µs a chunk, though, and one pool for all users costs
-more than the requests, so bytes go through `Connection` (framing by llhttp) and each user has a `Channel`.
+httpx makes requests, URLs and TLS contexts. Its receive path costs 70-85 µs a chunk, though, and one pool for all
+users costs more than the requests, so bytes go through `Connection` (framing by llhttp) and each user has a `Channel`.
 Proxies are not used. Under TLS the stamp is taken after decryption.
 """
 
@@ -11,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import monotonic_ns
 from typing import cast
 
@@ -23,7 +22,6 @@ from servebench.load.exchange import Exchange
 _NS = 1_000_000_000
 # A head longer than this is no answer to a chat request; others stop at 8 to 64 KiB.
 HEAD_BYTES = 1 << 20
-_DAY_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,46 +306,3 @@ def head(request: httpx.Request, content_length: int) -> bytes:
 
 def _headers(raw: Iterable[tuple[bytes, bytes]]) -> Iterable[tuple[bytes, bytes]]:
     return (pair for pair in raw if pair[0].lower() not in (b"content-length", b"transfer-encoding"))
-
-
-@dataclass
-class StampingTransport(httpx.AsyncBaseTransport):
-    """httpx's way in: a reply is taken in whole; its exchange, stamps included, is in the response's extensions."""
-
-    idle: dict[tuple[str, str, int], list[Channel]] = field(default_factory=dict)
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Raises httpx's own ConnectError, ReadTimeout, ReadError and RemoteProtocolError."""
-        body = await request.aread()
-        limits = request.extensions.get("timeout", {})
-        timeouts = Timeouts(limits.get("connect") or _DAY_S, _DAY_S, limits.get("read"))
-        key = (request.url.scheme, request.url.host, request.url.port or 0)
-        kept = self.idle.setdefault(key, [])
-        channel = kept.pop() if kept else Channel(Origin.of(request.url), timeouts)
-        exchange = Exchange(request_id=0, user=0, process=0, prompt_id="", scheduled_ns=monotonic_ns())
-        await channel.exchange(exchange, head(request, len(body)) + body)
-        if exchange.failure is not None:
-            raise _ERRORS[exchange.failure](exchange.error or exchange.failure, request=request)
-        kept.append(channel)
-        assert channel.connection is not None and exchange.http_status is not None
-        return httpx.Response(
-            exchange.http_status,
-            headers=[pair for pair in channel.connection.headers if pair[0].lower() != b"transfer-encoding"],
-            content=b"".join(block for _, block in exchange.blocks),
-            extensions={"exchange": exchange},
-        )
-
-    async def aclose(self) -> None:
-        for channels in self.idle.values():
-            for channel in channels:
-                channel.close()
-        self.idle.clear()
-
-
-_ERRORS: dict[str, type[httpx.TransportError]] = {
-    "connect_error": httpx.ConnectError,
-    "timeout": httpx.ReadTimeout,
-    "idle_timeout": httpx.ReadTimeout,
-    "reset": httpx.ReadError,
-    "truncated": httpx.RemoteProtocolError,
-}

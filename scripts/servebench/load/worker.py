@@ -74,10 +74,10 @@ class Worker:
 
     async def run(self) -> None:
         job, workload = self.job, self.job.workload
-        origin = Origin.of(httpx.URL(job.target.chat_url))
+        origin = Origin.of(httpx.URL(job.endpoint.chat_url))
         timeouts = Timeouts(workload.connect_timeout_s, workload.timeout_s, workload.idle_timeout_s)
         self.ledger = Ledger(job.process, job.processes)
-        requests = Requests(job.target, workload, job.seed, job.process, job.processes)
+        requests = Requests(job.endpoint, workload, job.seed, job.process, job.processes)
         crew = Crew(self.ledger, requests, lambda: Channel(origin, timeouts), job.seed)
         commands = asyncio.StreamReader()
         await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)

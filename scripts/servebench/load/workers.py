@@ -13,7 +13,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from servebench.faults import Fault
-from servebench.load.workload import Target, Workload
+from servebench.load.endpoint import Endpoint
+from servebench.load.workload import Workload
 
 
 class LoadError(Fault):
@@ -25,7 +26,7 @@ class Job:
     """What one worker is to do. `users` are its share of `total_users`; `tickets` is an inherited descriptor (count
     mode); `probe` asks for one answer before the load; `clock` for the clock server's stamps."""
 
-    target: Target
+    endpoint: Endpoint
     workload: Workload
     users: list[int]
     total_users: int
@@ -44,7 +45,8 @@ class Job:
     @classmethod
     def from_json(cls, line: bytes) -> Job:
         values = json.loads(line)
-        return cls(target=Target(**values.pop("target")), workload=Workload(**values.pop("workload")), **values)
+        endpoint, workload = Endpoint(**values.pop("endpoint")), Workload(**values.pop("workload"))
+        return cls(endpoint=endpoint, workload=workload, **values)
 
 
 class Workers:

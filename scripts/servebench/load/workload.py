@@ -1,10 +1,9 @@
-"""What is asked of whom: the server, and how it is loaded."""
+"""Describe how a server is loaded."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, get_args, get_type_hints
-from urllib.parse import urlsplit
 
 from servebench.faults import Fault
 from servebench.load.jsonl import sendable
@@ -13,42 +12,6 @@ from servebench.load.modes import MODES, Mode
 ARRIVALS = ("poisson", "constant")
 # Of any number: a nanosecond is the clock's unit, and 31 years of them fit into its 64 bits.
 LEAST, MOST = 1e-9, 1e9
-
-
-@dataclass(frozen=True, kw_only=True)
-class Target:
-    """An OpenAI-compatible server. `url` is its root (one that already ends in /v1 is fine).
-
-    `extra` is merged into every request's JSON body; `api_key_env` names the environment variable that holds the
-    bearer token, so that no key is ever stored.
-    """
-
-    url: str
-    model: str
-    extra: dict[str, Any] = field(default_factory=dict)
-    api_key_env: str | None = None
-    headers: dict[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        _sendable("target", self)
-        if not self.url.startswith(("http://", "https://")):
-            raise Fault(f"target.url: {self.url!r} does not start with http:// or https://")
-        try:
-            there = urlsplit(self.url).hostname and urlsplit(self.url).port != 0
-        except ValueError:  # a port that is no number, a bracket that stays open
-            there = False
-        if not there:
-            raise Fault(f"target.url: {self.url!r} has no host and port to connect to; like http://127.0.0.1:8000")
-        if set(self.url) & set(" ?#@"):
-            raise Fault(f"target.url: {self.url!r} has more than a root; give no key, query or password in it")
-        if not self.model:
-            raise Fault("target.model: empty; name the model as the server calls it")
-
-    @property
-    def chat_url(self) -> str:
-        """The address requests go to."""
-        root = self.url.rstrip("/")
-        return f"{root}/chat/completions" if root.endswith("/v1") else f"{root}/v1/chat/completions"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +70,8 @@ class Workload:
         needed = self.way.needs
         if needed and getattr(self, needed) is None:
             raise Fault(f"workload.{needed}: mode {self.mode!r} needs it")
-        _sendable("workload", self)
+        for key, value in vars(self).items():
+            sendable(f"workload.{key}", value)
 
     @property
     def way(self) -> Mode:
@@ -139,8 +103,3 @@ _LEAST = {
     LEAST: ("window_s", "timeout_s", "idle_timeout_s", "connect_timeout_s", "rate"),
     1: ("max_tokens", "min_targets", "requests", "turns", "shared_prefix_tokens"),
 }
-
-
-def _sendable(name: str, asked: Target | Workload) -> None:
-    for key, value in vars(asked).items():
-        sendable(f"{name}.{key}", value)

@@ -10,7 +10,6 @@ import asyncio
 import hashlib
 import json
 import logging
-import os
 import time
 import uuid
 from collections import Counter
@@ -25,13 +24,14 @@ import msgspec
 import servebench
 from servebench import engines, plan
 from servebench.engines.prompt_tokens import rendered
-from servebench.load import prompts
+from servebench.load import body, prompts
+from servebench.load.endpoint import Endpoint
 from servebench.machine.identity import machine
 from servebench.outlook import duration
 from servebench.outlook.questions import asked_questions
 from servebench.plan import ALONE, LOADED, layout
 from servebench.plan.identity import named
-from servebench.sessions.client import Asked, Endpoint, ask_all, complete
+from servebench.sessions.client import Asked, ask_all, client_for, complete
 from servebench.sessions.job import Context, workload_of
 from servebench.sessions.progress import ASKING, Publisher
 from servebench.store.replies import AnswerFile, Evaluated, answers_path, write
@@ -39,7 +39,7 @@ from servebench.tasks import TASKS
 from servebench.tasks.schemas import table
 from servebench.tasks.scores import answer_row, failed_row
 from servebench.tasks.task import Question, Reply
-from servebench.versions import PROMPTS
+from servebench.versions import PROMPTS, SAMPLING
 
 SAY_EVERY_S, TELL_EVERY_S = 15.0, 1.0
 
@@ -157,16 +157,17 @@ class _Evaluation:
             return error.reason
         return None
 
-    async def _ask(self, server: engines.Server) -> None:
-        setting = self.setting
-        endpoint = Endpoint(
+    def _endpoint(self, server: engines.Server) -> Endpoint:
+        return Endpoint(
             url=server.url,
             model=server.model,
-            extra={**server.extra, **setting.request},
-            headers=_authorization(setting.engine),
-            seed=self.seed,
+            extra={**server.extra, **self.setting.request},
+            api_key_env=self.setting.engine.api_key_env,
         )
-        async with endpoint.client(setting.users[0] + (self.under_load or {"users": 0})["users"]) as client:
+
+    async def _ask(self, server: engines.Server) -> None:
+        setting, endpoint = self.setting, self._endpoint(server)
+        async with client_for(endpoint, setting.users[0] + (self.under_load or {"users": 0})["users"]) as client:
             for condition in self.conditions:
                 questions = self.missing(condition)
                 if not questions:
@@ -184,14 +185,14 @@ class _Evaluation:
                         self._keep_session({"load": dict(load)})
                         if load["replies"]:
                             try:
-                                await ask_all(client, endpoint, questions, at_once, answered)
+                                await ask_all(client, endpoint, questions, at_once, self.seed, answered)
                             finally:
                                 self._keep_session({"load": dict(load)})
                         elif server.alive():
                             said = "evaluations %s: nothing is asked under load: no request of it succeeded (%s)"
                             log.error(said, setting.name, load["failed"])
                 else:
-                    await ask_all(client, endpoint, questions, at_once, answered)
+                    await ask_all(client, endpoint, questions, at_once, self.seed, answered)
 
     def _keep(self, asked: Asked, reply: Mapping[str, Any], condition: str) -> None:
         place = {"repeat": asked.repeat, "question_id": asked.question.question_id, "session_id": self.session_id}
@@ -204,14 +205,12 @@ class _Evaluation:
             file.append({"session": {"session_id": self.session_id, **facts}})
 
     def _prompt_tokens(self, server: engines.Server) -> dict[str, list[int] | None]:
-        """What the server makes of the first question of each task."""
-        extra = {**server.extra, **self.setting.request}
-        headers = _authorization(self.setting.engine)
+        """Ask which token ids the server makes of the first question of each task."""
+        kind, endpoint = self.setting.engine.kind, self._endpoint(server)
+        headers = endpoint.request_headers()
         with httpx.Client(base_url=server.url, headers=headers, timeout=30.0, trust_env=False) as client:
             return {
-                name: rendered(
-                    client, self.setting.engine.kind, server.model, Asked(name, 1, questions[0], 0).messages, extra
-                )
+                name: rendered(client, kind, server.model, Asked(name, 1, questions[0], 0).messages, endpoint.extra)
                 for name, questions in self.questions.items()
             }
 
@@ -270,6 +269,7 @@ async def _load(
     """
     workload = workload_of(under_load["workload"])
     source = prompts.load(workload, seed)
+    base = {"model": endpoint.model, "max_tokens": workload.max_tokens, **SAMPLING, "seed": seed}
     load: dict[str, Any] = {"users": under_load["users"], "replies": 0, "failures": 0, "failed": None}
     numbers = iter(range(10**9))
     served = asyncio.Semaphore(0)
@@ -278,7 +278,7 @@ async def _load(
         first = True
         while True:
             _, messages = source.request(next(numbers))
-            reply = await complete(client, endpoint.body(messages, workload.max_tokens))
+            reply = await complete(client, endpoint.chat_url, body.build(base | {"messages": messages}, endpoint.extra))
             load["failures" if "failed" in reply else "replies"] += 1
             load["failed"] = reply.get("failed", load["failed"])
             if first:
@@ -321,11 +321,6 @@ def _facts(server: engines.Server, setting: plan.Setting, model: Mapping[str, An
         "model": model and {key: model[key] for key in ("key", "name", "sha256", "size_bytes")},
         "machine": machine(),
     }
-
-
-def _authorization(engine: plan.Engine) -> dict[str, str]:
-    """Of a server behind an address; that its key is set was checked when it was attached."""
-    return {"Authorization": f"Bearer {os.environ[engine.api_key_env]}"} if engine.api_key_env else {}
 
 
 def _last_line(text: str) -> str:

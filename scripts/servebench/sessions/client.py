@@ -1,62 +1,34 @@
-"""Questions to a server, some at a time; each reply is handed over the moment it is there."""
+"""Ask a server questions, some at a time, and hand over each reply as it comes."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 
+from servebench.load import body
+from servebench.load.endpoint import Endpoint
+from servebench.load.reply import ReplyError, completion
 from servebench.tasks import TASKS
 from servebench.tasks.task import Question
 from servebench.versions import SAMPLING
 
 TIMEOUT_S = 600.0
-
-
 CONNECT_TIMEOUT_S = 10.0
 
 
-EVIDENCE_CHARACTERS = 500
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
-    """A server as it is asked. `extra` goes over the body's parameters; a null there takes one out."""
-
-    url: str  # its root
-    model: str
-    extra: Mapping[str, Any] = field(default_factory=dict)
-    headers: Mapping[str, str] = field(default_factory=dict)
-    seed: int = 0
-
-    def client(self, connections: int) -> httpx.AsyncClient:
-        """A client for so many requests at once."""
-        return httpx.AsyncClient(
-            base_url=self.url,
-            headers=dict(self.headers),
-            timeout=httpx.Timeout(TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
-            limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
-            trust_env=False,
-        )
-
-    def body(
-        self, messages: Sequence[Mapping[str, str]], max_tokens: int, more: Mapping[str, Any] | None = None
-    ) -> dict[str, Any]:
-        """The request; `more` goes over all else."""
-        whole = {
-            "model": self.model,
-            "messages": messages,
-            "max_tokens": max_tokens,
-            **SAMPLING,
-            "seed": self.seed,
-            **self.extra,
-            **(more or {}),
-        }
-        return {key: value for key, value in whole.items() if value is not None}
+def client_for(endpoint: Endpoint, connections: int) -> httpx.AsyncClient:
+    """Make a client for so many requests at once."""
+    return httpx.AsyncClient(
+        headers=endpoint.request_headers(),
+        timeout=httpx.Timeout(TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
+        limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
+        trust_env=False,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +43,32 @@ class Asked:
 
     @property
     def messages(self) -> list[dict[str, str]]:
-        """One user turn."""
+        """The question's prompt as one user turn."""
         return [{"role": "user", "content": TASKS[self.task].prompt(self.question)}]
 
+    def body(self, endpoint: Endpoint, seed: int) -> dict[str, Any]:
+        """The body of its request to `endpoint`."""
+        base = {
+            "model": endpoint.model,
+            "messages": self.messages,
+            "max_tokens": self.max_tokens,
+            **SAMPLING,
+            "seed": seed,
+        }
+        return body.build(base, endpoint.extra, self.request)
 
-async def complete(client: httpx.AsyncClient, body: Mapping[str, Any]) -> dict[str, Any]:
-    """One chat completion, not streamed: `text, reasoning, finish_reason, tokens, prompt_tokens` as the server gave
-    them, or `failed` with the reason; and `latency_s`. Sent once more when the connection breaks."""
+
+async def complete(client: httpx.AsyncClient, url: str, content: Mapping[str, Any]) -> dict[str, Any]:
+    """Ask for one chat completion, not streamed, once more when the connection breaks.
+
+    Returns `text, reasoning, finish_reason, tokens, prompt_tokens` (`reasoning_tokens` too where the server counts
+    them), or `failed` with the reason; and `latency_s`.
+    """
     began = time.monotonic()
     got: dict[str, Any] = {}
     for _ in range(2):
         try:
-            got = _read(await client.post("/v1/chat/completions", json=body))
+            got = _read(await client.post(url, json=content))
         except httpx.TimeoutException as error:
             got = {"failed": f"{type(error).__name__} after {time.monotonic() - began:.1f} s"}
         except (httpx.NetworkError, httpx.RemoteProtocolError) as error:
@@ -95,22 +81,19 @@ async def complete(client: httpx.AsyncClient, body: Mapping[str, Any]) -> dict[s
 
 
 def _read(response: httpx.Response) -> dict[str, Any]:
-    evidence = response.text[:EVIDENCE_CHARACTERS]
-    if response.is_error:
-        return {"failed": f"HTTP {response.status_code}: {evidence}"}
     try:
-        content = response.json()
-        choice = content["choices"][0]
-        message, usage = choice["message"], content.get("usage") or {}
-        return {
-            "text": message.get("content"),
-            "reasoning": message.get("reasoning_content") or message.get("reasoning"),
-            "finish_reason": choice.get("finish_reason"),
-            "tokens": usage.get("completion_tokens"),
-            "prompt_tokens": usage.get("prompt_tokens"),
-        }
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError):
-        return {"failed": f"no chat completion: {evidence}"}
+        reply = completion(response.status_code, response.content)
+    except ReplyError as error:
+        return {"failed": str(error)}
+    hidden = {"reasoning_tokens": reply.reasoning_tokens} if reply.reasoning_tokens else {}
+    return {
+        "text": reply.text,
+        "reasoning": reply.reasoning or None,
+        "finish_reason": reply.finish_reason,
+        "tokens": reply.completion_tokens,
+        "prompt_tokens": reply.prompt_tokens,
+        **hidden,
+    }
 
 
 async def ask_all(
@@ -118,6 +101,7 @@ async def ask_all(
     endpoint: Endpoint,
     questions: Iterable[Asked],
     concurrency: int,
+    seed: int,
     answered: Callable[[Asked, dict[str, Any]], bool],
 ) -> None:
     """Ask everything in this order, `concurrency` at a time; ends early, without asking more, when `answered` says
@@ -128,7 +112,7 @@ async def ask_all(
     async def asker() -> None:
         nonlocal going_on
         for asked in waiting:
-            reply = await complete(client, endpoint.body(asked.messages, asked.max_tokens, asked.request))
+            reply = await complete(client, endpoint.chat_url, asked.body(endpoint, seed))
             going_on = answered(asked, reply) and going_on
             if not going_on:
                 return

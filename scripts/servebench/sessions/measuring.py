@@ -21,12 +21,12 @@ import servebench
 from servebench import engines, plan
 from servebench.engines import devices, llama_log
 from servebench.load import calibrate, figures
+from servebench.load.endpoint import Endpoint
 from servebench.load.line import Line
 from servebench.load.measurement import Measurement
 from servebench.load.records import CHUNKS_SCHEMA, REQUESTS_SCHEMA
 from servebench.load.run import measure
 from servebench.load.workers import LoadError
-from servebench.load.workload import Target
 from servebench.machine import cache, cpus
 from servebench.machine.identity import machine
 from servebench.machine.watcher import Watcher
@@ -117,7 +117,7 @@ class _Measuring:
             log_start, self.log_before = server.log_size(), ""
             try:
                 measured = measure(
-                    Target(
+                    Endpoint(
                         url=server.url,
                         model=server.model,
                         extra={**server.extra, **self.setting.request},

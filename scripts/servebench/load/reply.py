@@ -1,0 +1,204 @@
+"""Read a chat completion: one event of a stream or a whole document, for the load, the probe and the evaluations.
+
+Servers differ in the shapes they send. These are read alike:
+
+- `content` is a text, or a list of parts whose texts are joined;
+- reasoning stands apart from the answer: under `reasoning`, `reasoning_content` or `thinking`, or as parts of type
+  `reasoning` or `thinking`; `usage.completion_tokens_details.reasoning_tokens` says how many tokens it was;
+- a `finish_reason` of "", "null" or "None" is none;
+- bytes and escapes that are no Unicode character (half of a surrogate pair, a character cut in two) are U+FFFD.
+
+Every other shape raises ReplyError, which says what is wrong and where.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+
+EVIDENCE_CHARS = 2_000
+# Reasons that say the server gave up: vLLM and SGLang send them in an otherwise ordinary last chunk.
+BROKEN_FINISHES = ("abort", "error")
+# What servers send where nothing has finished (Ollama and SGLang "", KoboldCpp "null").
+_UNFINISHED = (None, "", "null", "None")
+# A server's count: fewer than none, or more than the records can hold, is not a number of tokens.
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+
+
+class ReplyError(ValueError):
+    """The reply is not a chat completion, or says that the server failed; the message is the evidence."""
+
+
+class _Thought(msgspec.Struct):
+    text: str = ""
+
+
+Thoughts = str | list[_Thought] | None
+
+
+class _TextPart(msgspec.Struct, tag="text"):
+    text: str
+
+
+class _ReasoningPart(msgspec.Struct, tag="reasoning"):
+    reasoning: Thoughts = None
+    thinking: Thoughts = None
+    summary: Thoughts = None
+    text: Thoughts = None
+
+
+class _ThinkingPart(_ReasoningPart, tag="thinking"):
+    pass
+
+
+Parts = str | list[_TextPart | _ReasoningPart | _ThinkingPart] | None
+
+
+class Message(msgspec.Struct, gc=False):
+    """A delta of a stream or the message of a document."""
+
+    content: Parts = None
+    reasoning: Thoughts = None
+    reasoning_content: Thoughts = None
+    thinking: Thoughts = None
+    tool_calls: list[msgspec.Raw] | None = None
+
+    def said(self) -> tuple[str | None, str]:
+        """(answer, reasoning) as text; the answer is None where the message has no content."""
+        content, reasoning = self.content, self.reasoning or self.reasoning_content or self.thinking
+        thoughts = _text(reasoning) if reasoning else ""
+        if content is None or isinstance(content, str):
+            return content, thoughts
+        for part in content:
+            if not isinstance(part, _TextPart):
+                thoughts += _text(part.reasoning or part.thinking or part.summary or part.text)
+        return "".join(part.text for part in content if isinstance(part, _TextPart)), thoughts
+
+
+class Choice(msgspec.Struct, gc=False):
+    delta: Message | None = None
+    message: Message | None = None
+    finish_reason: str | None = None
+
+    @property
+    def finished(self) -> str | None:
+        """Why the model stopped; None while it has not."""
+        return None if self.finish_reason in _UNFINISHED else self.finish_reason
+
+
+class _PromptDetails(msgspec.Struct, gc=False):
+    cached_tokens: Count | None = None
+
+
+class _CompletionDetails(msgspec.Struct, gc=False):
+    reasoning_tokens: Count | None = None
+
+
+class Usage(msgspec.Struct, gc=False):
+    prompt_tokens: Count | None = None
+    completion_tokens: Count | None = None
+    prompt_tokens_details: _PromptDetails | None = None
+    completion_tokens_details: _CompletionDetails | None = None
+
+    @property
+    def cached_tokens(self) -> int | None:
+        return self.prompt_tokens_details.cached_tokens if self.prompt_tokens_details else None
+
+    @property
+    def reasoning_tokens(self) -> int | None:
+        return self.completion_tokens_details.reasoning_tokens if self.completion_tokens_details else None
+
+
+class Event(msgspec.Struct, gc=False):
+    """One event of a stream, or a whole document."""
+
+    choices: list[Choice] | None = None
+    usage: Usage | None = None
+    timings: msgspec.Raw = msgspec.Raw()
+    error: Any = None
+    object: str | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether it says that the server failed."""
+        return self.error is not None or self.object == "error"
+
+
+_event = msgspec.json.Decoder(Event)
+
+
+def decode(data: bytes) -> Event | None:
+    """Read one JSON object; None when `data` is not whole JSON. Raises ReplyError for JSON of another shape."""
+    try:
+        try:
+            return _event.decode(data)
+        except msgspec.ValidationError:
+            raise
+        except msgspec.DecodeError:
+            return _event.decode(_mended(data))
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise ReplyError(f"{error}: {evidence(data)}") from None
+    except msgspec.DecodeError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A whole reply. `text` is None where the message has no content; `reasoning` is "" without any."""
+
+    text: str | None
+    reasoning: str
+    finish_reason: str | None
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    reasoning_tokens: int | None
+
+
+def completion(status: int, content: bytes) -> Completion:
+    """Read the response to a request that was not streamed. Raises ReplyError, whose message begins with "HTTP" where
+    the status is an error's, for everything that is not a chat completion."""
+    said = evidence(content)
+    if not 200 <= status < 300:
+        raise ReplyError(f"HTTP {status}: {said}")
+    event = decode(content)
+    if event is None or event.failed or not event.choices:
+        raise ReplyError(f"not a chat completion: {said}")
+    choice, usage = event.choices[0], event.usage or Usage()
+    if choice.message is None:
+        raise ReplyError(f"not a chat completion, it has no message: {said}")
+    if choice.finished in BROKEN_FINISHES:
+        raise ReplyError(f"finish_reason {choice.finished}: {said}")
+    text, reasoning = choice.message.said()
+    return Completion(
+        text=text,
+        reasoning=reasoning,
+        finish_reason=choice.finished,
+        prompt_tokens=usage.prompt_tokens,
+        completion_tokens=usage.completion_tokens,
+        reasoning_tokens=usage.reasoning_tokens,
+    )
+
+
+def evidence(content: bytes) -> str:
+    """The beginning of what a server sent, as text."""
+    return content[: 4 * EVIDENCE_CHARS].decode(errors="replace").strip()[:EVIDENCE_CHARS]
+
+
+def _text(thoughts: Thoughts) -> str:
+    if isinstance(thoughts, list):
+        return "".join(thought.text for thought in thoughts)
+    return thoughts or ""
+
+
+# A backslash that is escaped, a whole surrogate pair, or half of one.
+_ESCAPES = re.compile(
+    rb"(\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
+)
+
+
+def _mended(data: bytes) -> bytes:
+    """`data` with U+FFFD where bytes or escapes are no Unicode character."""
+    return _ESCAPES.sub(lambda found: found[1] or rb"\ufffd", data.decode(errors="replace").encode())
