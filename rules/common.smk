@@ -144,6 +144,11 @@ def untracked_models(wildcards, resources):
     return planning.canonical(PLAN.models)
 
 
+def untracked_engines(wildcards, resources):
+    """The engines as configured, with where their binaries are: another path measures nothing again."""
+    return planning.canonical(PLAN.engines)
+
+
 def lock_digest(wildcards):
     return configuration.engine_pin({"environment": wildcards.environment})
 

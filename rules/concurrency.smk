@@ -28,6 +28,7 @@ for rank, setting in enumerate(PLAN.settings.values()):
             results=experiment_folder,
             slice=literal(planning.session_slice(PLAN, setting)),
             models=untracked_models,
+            engines=untracked_engines,
             runtime=untracked_runtime,
             rank=untracked_rank(rank),
             forced=untracked_forced,
@@ -35,7 +36,7 @@ for rank, setting in enumerate(PLAN.settings.values()):
             'rm -f "$(dirname {output.slice:q})"/* && touch {output.slice:q} && '
             "exec python -m servebench session --slice {params.slice:q} --round {wildcards.round}"
             " --rank {params.rank} --runtime {params.runtime:q} --results {params.results:q}"
-            " --models {params.models:q} --log {log.session:q}"
+            " --models {params.models:q} --engines {params.engines:q} --log {log.session:q}"
             " --engine-log {log.engine:q} {params.forced}"
 
     rule:

@@ -51,10 +51,11 @@ if PLAN.evaluations:
                 results=experiment_folder,
                 slice=literal(planning.target_slice(PLAN, name)),
                 models=untracked_models,
+                engines=untracked_engines,
                 runtime=untracked_runtime,
                 forced=untracked_forced,
             shell:
                 'rm -f "$(dirname {output.slice:q})"/* && touch {output.slice:q} && '
                 "exec python -m servebench evaluate --slice {params.slice:q} --models {params.models:q}"
-                " --runtime {params.runtime:q} --results {params.results:q} --log {log.evaluation:q}"
-                " --engine-log {log.engine:q} {params.forced}"
+                " --engines {params.engines:q} --runtime {params.runtime:q} --results {params.results:q}"
+                " --log {log.evaluation:q} --engine-log {log.engine:q} {params.forced}"

@@ -46,6 +46,7 @@ def run(quick: plan.Plan, target: str, results: Path, environment: dict) -> repl
         job.Context(
             slice=plan.target_slice(quick, target),
             models=quick.models,
+            engines=quick.engines,
             results=results,
             runtime=quick.runtime,
             engine_log=results / "engine.log",

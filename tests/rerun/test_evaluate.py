@@ -67,6 +67,7 @@ class Experiment:
         return job.Context(
             slice=plan.target_slice(loaded, target),
             models=loaded.models,
+            engines=loaded.engines,
             results=self.results,
             runtime=plan.Runtime(ready_timeout_s=5),
             engine_log=self.results / "engine.log",
@@ -258,6 +259,7 @@ def test_killed_half_way_it_goes_on_where_it_was(tmp_path, caplog):
         context = experiment.context("A")
         command = [sys.executable, "-m", "servebench", "evaluate", "--slice", context.slice]
         command += ["--models", msgspec.json.encode(context.models).decode()]
+        command += ["--engines", msgspec.json.encode(context.engines).decode()]
         command += ["--runtime", msgspec.json.encode(context.runtime).decode()]
         command += ["--results", str(context.results), "--engine-log", str(context.engine_log)]
         process = subprocess.Popen(command, stderr=subprocess.DEVNULL)

@@ -369,6 +369,7 @@ def test_another_file_behind_an_unpinned_source_makes_other_measurements_and_pin
         context = job.Context(
             slice=plan.session_slice(loaded, setting),
             models=loaded.models,
+            engines=loaded.engines,
             results=tmp_path,
             runtime=loaded.runtime,
             engine_log=tmp_path / "log",
@@ -392,6 +393,7 @@ def test_a_pinned_model_is_what_it_is_whatever_was_fetched(config, tmp_path):
     context = job.Context(
         slice=slice_,
         models=loaded.models,
+        engines=loaded.engines,
         results=tmp_path,  # without any manifest
         runtime=loaded.runtime,
         engine_log=tmp_path / "log",
@@ -403,10 +405,10 @@ def test_a_pinned_model_is_what_it_is_whatever_was_fetched(config, tmp_path):
 def test_a_slice_gives_its_session_back(config):
     loaded = load(config)
     for rank, setting in enumerate(loaded.settings.values()):
-        session = plan.session_from_slice(plan.session_slice(loaded, setting), 2, rank, loaded.models)
+        session = plan.session_from_slice(plan.session_slice(loaded, setting), 2, rank, loaded.models, loaded.engines)
         assert (session.round, session.rank, session.experiment) == (2, rank, "quickstart")
         assert (session.setting.users, session.setting.args) == (setting.users, setting.args)
-        assert session.setting.model == setting.model
+        assert (session.setting.model, session.setting.engine) == (setting.model, setting.engine)
 
 
 @pytest.mark.parametrize("file", ["config.yaml", "h200.yaml", "rtx4090.yaml"])

@@ -29,6 +29,7 @@ def context(results: Path, loaded: plan.Plan) -> job.Context:
     return job.Context(
         slice=plan.session_slice(loaded, setting),
         models=loaded.models,
+        engines=loaded.engines,
         results=results,
         runtime=loaded.runtime,
         engine_log=results / "engine.log",

@@ -117,6 +117,7 @@ def test_an_evaluation_loads_the_copy(model, tmp_path, monkeypatch):
         job.Context(
             slice=plan.target_slice(loaded, "A"),
             models=loaded.models,
+            engines=loaded.engines,
             results=results,
             runtime=runtime,
             engine_log=tmp_path / "engine.log",

@@ -85,6 +85,7 @@ class Measured:
         context = job.Context(
             slice=plan.session_slice(self.plan, self.session.setting),
             models=self.plan.models,
+            engines=self.plan.engines,
             results=self.results,
             runtime=plan.Runtime(ready_timeout_s=5, **runtime),
             engine_log=self.results / "engine.log",

@@ -126,6 +126,7 @@ def test_a_key_goes_with_what_is_asked_and_with_the_load(
     context = job.Context(
         slice=plan.session_slice(loaded, loaded.settings["s"]),
         models=loaded.models,
+        engines=loaded.engines,
         results=tmp_path,
         runtime=plan.Runtime(ready_timeout_s=5),
         engine_log=tmp_path / "engine.log",

@@ -39,6 +39,7 @@ Overrides = Annotated[
     list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="As for snakemake, over the files.")
 ]
 ModelsJson = Annotated[str, typer.Option("--models", help="All models of the plan as JSON.")]
+EnginesJson = Annotated[str, typer.Option("--engines", help="All engines of the plan as JSON.")]
 RuntimeJson = Annotated[str, typer.Option("--runtime", help="plan.Runtime as JSON.")]
 SliceJson = Annotated[str, typer.Option("--slice", help="What decides the job's results, as canonical JSON.")]
 Results = Annotated[Path, typer.Option(help="results/<experiment>")]
@@ -130,6 +131,7 @@ def session(
     round_: Annotated[int, typer.Option("--round")],
     rank: Annotated[int, typer.Option()],
     models: ModelsJson,
+    engines: EnginesJson,
     runtime: RuntimeJson,
     results: Results,
     engine_log: EngineLog,
@@ -141,9 +143,9 @@ def session(
     from servebench.sessions import measuring
 
     _start(log)
-    context = _context(slice_, models, runtime, results, engine_log, retry_failed)
+    context = _context(slice_, models, engines, runtime, results, engine_log, retry_failed)
     with _ending_with_parent():
-        measuring.run(plan.session_from_slice(slice_, round_, rank, context.models), context)
+        measuring.run(plan.session_from_slice(slice_, round_, rank, context.models, context.engines), context)
 
 
 @app.command()
@@ -188,6 +190,7 @@ def questions(
 def evaluate(
     slice_: SliceJson,
     models: ModelsJson,
+    engines: EnginesJson,
     runtime: RuntimeJson,
     results: Results,
     engine_log: EngineLog,
@@ -199,7 +202,7 @@ def evaluate(
 
     _start(log)
     with _ending_with_parent():
-        asking.run(_context(slice_, models, runtime, results, engine_log, retry_failed))
+        asking.run(_context(slice_, models, engines, runtime, results, engine_log, retry_failed))
 
 
 @app.command("plan")
@@ -352,7 +355,9 @@ def _one_each(argv: Sequence[str]) -> list[str]:
     return spread
 
 
-def _context(slice_: str, models: str, runtime: str, results: Path, engine_log: Path, retry_failed: bool) -> Any:
+def _context(
+    slice_: str, models: str, engines: str, runtime: str, results: Path, engine_log: Path, retry_failed: bool
+) -> Any:
     import msgspec
 
     from servebench import plan
@@ -361,6 +366,7 @@ def _context(slice_: str, models: str, runtime: str, results: Path, engine_log: 
     return job.Context(
         slice=slice_,
         models=msgspec.json.decode(models, type=dict[str, plan.Model]),
+        engines=msgspec.json.decode(engines, type=dict[str, plan.Engine]),
         results=results,
         runtime=msgspec.json.decode(runtime, type=plan.Runtime),
         engine_log=engine_log,

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from servebench.plan.types import ALONE, LOADED, Model, Plan, Session, Setting
+from servebench.plan.types import ALONE, LOADED, Engine, Model, Plan, Session, Setting
 from servebench.versions import PROMPTS, PROTOCOL
 
 
@@ -65,10 +65,17 @@ def _determining(plan: Plan, setting: Setting) -> dict[str, Any]:
     return entry
 
 
-def session_from_slice(slice_: str, round_: int, rank: int, models: Mapping[str, Model]) -> Session:
-    """The session a slice describes, with its model as configured in `models` (a slice does not say where it is)."""
+def session_from_slice(
+    slice_: str, round_: int, rank: int, models: Mapping[str, Model], engines: Mapping[str, Engine]
+) -> Session:
+    """Build the session that a slice describes.
+
+    A slice says which model and which engine, not where they are: both are taken as configured in `models` and
+    `engines`.
+    """
     content = json.loads(slice_)
-    content["setting"]["model"] = models[content["setting"]["model"]["key"]]
+    for kind, configured in (("model", models), ("engine", engines)):
+        content["setting"][kind] = configured[content["setting"][kind]["key"]]
     setting = msgspec.convert(content["setting"], Setting)
     return Session(experiment=content["experiment"], round=round_, rank=rank, setting=setting)
 

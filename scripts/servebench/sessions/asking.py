@@ -64,7 +64,7 @@ class _Evaluation:
     """A target, its questions and the files of its replies: one for each task, and two for a task under load."""
 
     def __init__(self, context: Context) -> None:
-        self.session = plan.session_from_slice(context.slice, 1, 0, context.models)
+        self.session = plan.session_from_slice(context.slice, 1, 0, context.models, context.engines)
         self.setting = self.session.setting
         self.context = context.identified(self.setting)
         content = json.loads(context.slice)

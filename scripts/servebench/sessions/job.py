@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from servebench import ROOT, engines, models, plan
-from servebench.engines import environment
+from servebench.engines import Server, environment
 from servebench.load.prompts import BUILT_IN
 from servebench.load.workload import Workload
 from servebench.machine import cache
@@ -36,6 +36,7 @@ class Context:
 
     slice: str
     models: dict[str, plan.Model]  # as configured, with their sources
+    engines: dict[str, plan.Engine]  # as configured, with the paths of their binaries
     results: Path  # results/<experiment>
     runtime: plan.Runtime
     engine_log: Path
@@ -66,7 +67,7 @@ class Context:
         )
         return path, manifest
 
-    def launched(self, session: plan.Session, model_path: Path | None) -> AbstractContextManager[engines.Server]:
+    def launched(self, session: plan.Session, model_path: Path | None) -> AbstractContextManager[Server]:
         """The session's server, while it runs; raises as `engines.launched`."""
         engine = session.setting.engine
         return engines.launched(
