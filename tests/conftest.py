@@ -1,8 +1,40 @@
-"""Makes the modules beside this file importable from every test, and Ctrl-C a signal that arrives.
+"""What all tests share: a mark for each folder, turns for what is timed, and Ctrl-C as a signal that arrives.
 
 A shell that starts the suite in the background has SIGINT ignored; that is inherited, and tests send it to processes.
 """
 
+import fcntl
 import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+# In the order in which they run: the cluster's, which mostly wait, beside those that only need a CPU.
+FOLDERS = ("cluster", "rerun", "browser", "unit", "property", "fault", "engine", "load")
+# Their clocks must not be disturbed: nothing else runs beside a test of these, in any process of `pytest -n`.
+TIMED = {"fault", "engine", "load"}
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def folder(item: pytest.Item) -> str:
+    """The folder of a test, which is also its mark."""
+    return item.path.relative_to(Path(__file__).parent).parts[0]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        item.add_marker(folder(item))
+    items.sort(key=lambda item: FOLDERS.index(folder(item)))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Take turns by a lock on this file: a timed test alone, any other beside others of its kind."""
+    with Path(__file__).open() as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX if folder(item) in TIMED else fcntl.LOCK_SH)
+        try:
+            return (yield)
+        finally:
+            fcntl.flock(turn, fcntl.LOCK_UN)

@@ -1,6 +1,7 @@
 """A workspace whose sessions are jobs of the SLURM that tests/slurm/up.sh starts."""
 
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,16 @@ import psutil
 from workspace import ROOT, Workspace
 
 PROFILE = ROOT / "profiles" / "slurm"
+# The plugin asks 10 s later each time that no job has ended; here it asks every 2 s.
+IMPATIENT_SNAKEMAKE = """
+import sys
+from snakemake.cli import main
+from snakemake_executor_plugin_slurm import Executor
+
+Executor.next_seconds_between_status_checks = property(lambda self: 2, lambda self, seconds: None)
+sys.argv[0] = "snakemake"
+sys.exit(main())
+"""
 
 
 class Cluster(Workspace):
@@ -20,9 +31,8 @@ class Cluster(Workspace):
         del self.env["SLURMD_NODENAME"]
 
     def command(self, *arguments: str) -> list[str]:
-        program, _cores, _one, *others = super().command(*arguments)
-        profile = ["--workflow-profile", str(PROFILE), "--slurm-init-seconds-before-status-checks", "2"]
-        return [program, *profile, *others]
+        _program, _cores, _one, *others = super().command(*arguments)
+        return [sys.executable, "-c", IMPATIENT_SNAKEMAKE, "--workflow-profile", str(PROFILE), *others]
 
     def processes(self) -> list[psutil.Process]:
         """Everything that runs in this workspace's folder, on whichever node: sessions, engines, their guards."""

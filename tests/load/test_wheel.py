@@ -15,7 +15,6 @@ ROOT = Path(__file__).parents[2]
 WORKFLOW_ONLY = ("snakemake", "pandas", "scipy", "altair", "statsmodels")
 
 
-@pytest.mark.slow
 def test_a_clean_environment_soon_gives_figures(tmp_path):
     source = tmp_path / "source"
     source.mkdir()
