@@ -95,26 +95,26 @@ def users_files(setting, round_):
     return [str(layout.users_path(results, setting, round_, n)) for n in setting.users]
 
 
-def slice_file(place, slice_):
+def spec_file(place, spec):
     """An empty file whose name says what its neighbours in `place` were made of: changed, they are made again even
     where Snakemake's own records are gone."""
-    return f"{RESULTS}/slices/{place}/{planning.digest(slice_)}"
+    return f"{RESULTS}/slices/{place}/{planning.digest(spec)}"
 
 
-def session_slice_file(setting, round_):
+def session_spec_file(setting, round_):
     """What one session's measurements were made of."""
     place = f"sessions/{setting.run}/{setting.name}/round{round_}"
-    return slice_file(place, planning.session_slice(PLAN, setting))
+    return spec_file(place, planning.session_spec(PLAN, setting))
 
 
-def target_slice_file(target):
+def target_spec_file(target):
     """What an evaluation was made of."""
-    return slice_file(f"evaluations/{target}", planning.target_slice(PLAN, target))
+    return spec_file(f"evaluations/{target}", planning.target_spec(PLAN, target))
 
 
 def session_files(setting, round_):
     """All that one session makes."""
-    return [*users_files(setting, round_), session_slice_file(setting, round_)]
+    return [*users_files(setting, round_), session_spec_file(setting, round_)]
 
 
 def measurement_files():
@@ -272,7 +272,7 @@ def evaluation_files():
         for target in PLAN.evaluations.targets
         for file in (
             f"{RESULTS}/evaluations/{target}.parquet",
-            target_slice_file(target),
+            target_spec_file(target),
         )
     ]
 

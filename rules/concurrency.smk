@@ -13,7 +13,7 @@ for rank, setting in enumerate(PLAN.settings.values()):
             engine=engine_manifest(setting),
         output:
             users_files(setting, "{round}"),
-            slice=session_slice_file(setting, "{round}"),
+            spec=session_spec_file(setting, "{round}"),
         log:
             session=f"{RESULTS}/logs/sessions/{setting.run}/{setting.name}/round{{round}}.log",
             engine=f"{RESULTS}/logs/sessions/{setting.run}/{setting.name}/round{{round}}.engine.log",
@@ -26,15 +26,15 @@ for rank, setting in enumerate(PLAN.settings.values()):
             runtime=session_minutes(setting),
         params:
             results=experiment_folder,
-            slice=literal(planning.session_slice(PLAN, setting)),
+            spec=literal(planning.session_spec(PLAN, setting)),
             models=untracked_models,
             engines=untracked_engines,
             runtime=untracked_runtime,
             rank=untracked_rank(rank),
             forced=untracked_forced,
         shell:
-            'rm -f "$(dirname {output.slice:q})"/* && touch {output.slice:q} && '
-            "exec python -m servebench session --slice {params.slice:q} --round {wildcards.round}"
+            'rm -f "$(dirname {output.spec:q})"/* && touch {output.spec:q} && '
+            "exec python -m servebench session --spec {params.spec:q} --round {wildcards.round}"
             " --rank {params.rank} --runtime {params.runtime:q} --results {params.results:q}"
             " --models {params.models:q} --engines {params.engines:q} --log {log.session:q}"
             " --engine-log {log.engine:q} {params.forced}"

@@ -35,7 +35,7 @@ if PLAN.evaluations:
                 questions=questions_files(),
             output:
                 f"{RESULTS}/evaluations/{name}.parquet",
-                slice=target_slice_file(name),
+                spec=target_spec_file(name),
             log:
                 evaluation=f"{RESULTS}/logs/evaluations/{name}.log",
                 engine=f"{RESULTS}/logs/evaluations/{name}.engine.log",
@@ -49,13 +49,13 @@ if PLAN.evaluations:
                 runtime=evaluation_minutes(target),
             params:
                 results=experiment_folder,
-                slice=literal(planning.target_slice(PLAN, name)),
+                spec=literal(planning.target_spec(PLAN, name)),
                 models=untracked_models,
                 engines=untracked_engines,
                 runtime=untracked_runtime,
                 forced=untracked_forced,
             shell:
-                'rm -f "$(dirname {output.slice:q})"/* && touch {output.slice:q} && '
-                "exec python -m servebench evaluate --slice {params.slice:q} --models {params.models:q}"
+                'rm -f "$(dirname {output.spec:q})"/* && touch {output.spec:q} && '
+                "exec python -m servebench evaluate --spec {params.spec:q} --models {params.models:q}"
                 " --engines {params.engines:q} --runtime {params.runtime:q} --results {params.results:q}"
                 " --log {log.evaluation:q} --engine-log {log.engine:q} {params.forced}"

@@ -4,14 +4,14 @@
 rule plan:
     output:
         plan=f"{RESULTS}/plan.json",
-        slice=slice_file("plan", planning.reported(PLAN)),
+        spec=spec_file("plan", planning.reported(PLAN)),
     log:
         f"{RESULTS}/logs/plan.log",
     priority: 2_000_000
     params:
         plan=literal(planning.canonical(planning.reported(PLAN))),
     shell:
-        'rm -f "$(dirname {output.slice:q})"/* && touch {output.slice:q} && '
+        'rm -f "$(dirname {output.spec:q})"/* && touch {output.spec:q} && '
         "printf '%s\n' {params.plan:q} > {output.plan:q} 2> {log:q}"
 
 
@@ -19,7 +19,7 @@ rule tables:
     input:
         measurement_files(),
         evaluation_files(),
-        rules.plan.output.slice,
+        rules.plan.output.spec,
         plan=rules.plan.output.plan,
     output:
         table_files(),

@@ -44,7 +44,7 @@ def run(quick: plan.Plan, target: str, results: Path, environment: dict) -> repl
         data.copy(TASKS[name], task.set, task.sha256, path, cache_root=cache.root())
     asking.run(
         job.Context(
-            slice=plan.target_slice(quick, target),
+            spec=plan.target_spec(quick, target),
             models=quick.models,
             engines=quick.engines,
             results=results,

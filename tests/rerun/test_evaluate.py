@@ -65,7 +65,7 @@ class Experiment:
             path = data.questions_path(self.results, name)
             data.copy(TASKS[name], task.set, task.sha256, path, cache_root=self.results / "cache")
         return job.Context(
-            slice=plan.target_slice(loaded, target),
+            spec=plan.target_spec(loaded, target),
             models=loaded.models,
             engines=loaded.engines,
             results=self.results,
@@ -257,7 +257,7 @@ def test_killed_half_way_it_goes_on_where_it_was(tmp_path, caplog):
     with serving(ChatDouble(slow, knows)) as double:
         experiment = Experiment(tmp_path, double.url, {"mgsm": {"set": "small"}, "proofreading": {"limit": 60}})
         context = experiment.context("A")
-        command = [sys.executable, "-m", "servebench", "evaluate", "--slice", context.slice]
+        command = [sys.executable, "-m", "servebench", "evaluate", "--spec", context.spec]
         command += ["--models", msgspec.json.encode(context.models).decode()]
         command += ["--engines", msgspec.json.encode(context.engines).decode()]
         command += ["--runtime", msgspec.json.encode(context.runtime).decode()]

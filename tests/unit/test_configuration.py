@@ -117,9 +117,9 @@ def test_keys_that_are_missing_are_told_in_one_line():
     assert str(error.value) == "config/config.yaml: lacks engines, models, workload, settings; add them"
 
 
-def slices(config):
+def specs(config):
     loaded = load(config)
-    return {name: plan.session_slice(loaded, setting) for name, setting in loaded.settings.items()}
+    return {name: plan.session_spec(loaded, setting) for name, setting in loaded.settings.items()}
 
 
 @pytest.mark.parametrize(
@@ -135,10 +135,10 @@ def slices(config):
         lambda c: c.update(reference="h200", cost={"price_per_hour": 1.5}, deviations=["ours"], unverified=["theirs"]),
     ],
 )
-def test_what_does_not_determine_a_measurement_is_not_in_its_slice(config, change):
-    before = slices(config)
+def test_what_does_not_determine_a_measurement_is_not_in_its_spec(config, change):
+    before = specs(config)
     change(config)
-    assert slices(config) == before
+    assert specs(config) == before
 
 
 def test_the_example_of_an_own_configuration_lacks_only_what_is_the_reader_s(tmp_path):
@@ -151,24 +151,24 @@ def test_the_example_of_an_own_configuration_lacks_only_what_is_the_reader_s(tmp
 
 
 def test_what_determines_a_measurement_is(config):
-    before = slices(config)
+    before = specs(config)
     changed = copy.deepcopy(config)
     changed["settings"]["np4"]["args"] = ["--no-cache-prompt"]
-    after = slices(changed)
+    after = specs(changed)
     assert [name for name in before if before[name] != after[name]] == ["np4"]
     changed = copy.deepcopy(config)
     changed["workload"]["max_tokens"] = 25
-    assert not set(slices(changed).values()) & set(before.values())
+    assert not set(specs(changed).values()) & set(before.values())
 
 
 def test_another_content_of_a_trace_is_another_measurement(config, tmp_path):
-    assert "trace" not in "".join(slices(config).values())
+    assert "trace" not in "".join(specs(config).values())
     trace = tmp_path / "trace.jsonl"
     config["workload"].update(mode="trace", trace=str(trace))
 
     def written(content):
         trace.write_text(content)
-        return slices(config)
+        return specs(config)
 
     one, other = ('{"arrival_s": 0, "prompt": "One?"}', '{"arrival_s": 0, "prompt": "Other?"}')
     before, after, again = written(one), written(other), written(one)
@@ -210,7 +210,7 @@ def test_the_files_of_a_workload_are_the_project_s_wherever_it_is_run(monkeypatc
 
 
 def test_what_the_settings_of_an_engine_have_in_common(config):
-    before = slices(config)
+    before = specs(config)
     engine, setting = config["engines"]["llama-cpp"], config["settings"]["np4-kv-unified"]
     engine.update(args=["--jinja"], env={"A": "1", "B": "1"}, request={"x": {"y": 1}}, expect={"threads": 2})
     setting.update(env={"B": "2"}, request={"seed": None})
@@ -220,13 +220,13 @@ def test_what_the_settings_of_an_engine_have_in_common(config):
     assert loaded["np4-kv-unified"].env == {"A": "1", "B": "2"}
     assert loaded["np4-kv-unified"].request == {"x": {"y": 1}, "seed": None}
     assert loaded["np4-kv-unified"].expect == {"threads": 2}
-    assert not set(slices(config).values()) & set(before.values())
+    assert not set(specs(config).values()) & set(before.values())
 
 
-def test_a_slice_holds_nothing_that_is_not_set(config):
-    assert '"cpus"' not in slices(config)["np1"]
+def test_a_spec_holds_nothing_that_is_not_set(config):
+    assert '"cpus"' not in specs(config)["np1"]
     config["cpus"] = {"server": 8, "load": 8}
-    assert '"cpus":{"load":8,"server":8}' in slices(config)["np1"]
+    assert '"cpus":{"load":8,"server":8}' in specs(config)["np1"]
 
 
 def test_null_in_an_overlay_takes_a_key_out(config, tmp_path):
@@ -294,9 +294,9 @@ def test_faults_of_the_evaluations(evaluated, change, message):
         load(evaluated)
 
 
-def target_slices(config):
+def target_specs(config):
     loaded = load(config)
-    return {name: plan.target_slice(loaded, name) for name in loaded.evaluations.targets}
+    return {name: plan.target_spec(loaded, name) for name in loaded.evaluations.targets}
 
 
 @pytest.mark.parametrize(
@@ -306,26 +306,26 @@ def target_slices(config):
         lambda e: e["targets"]["Q4_1"].update(note="said on the page"),
     ],
 )
-def test_what_does_not_determine_replies_is_not_in_a_target_s_slice(evaluated, change):
+def test_what_does_not_determine_replies_is_not_in_a_target_s_spec(evaluated, change):
     evaluated["evaluations"]["under_load"]["targets"] = ["Q8_0"]
-    before = target_slices(evaluated)
+    before = target_specs(evaluated)
     change(evaluated["evaluations"])
-    assert target_slices(evaluated) == before
+    assert target_specs(evaluated) == before
 
 
 def test_more_questions_keep_their_file_and_other_replies_get_another(evaluated):
     def files():
         return {
-            (name, task): plan.answers_digest(slice_, task)
-            for name, slice_ in target_slices(evaluated).items()
+            (name, task): plan.answers_digest(spec, task)
+            for name, spec in target_specs(evaluated).items()
             for task in evaluated["evaluations"]["tasks"]
         }
 
-    before, slices_ = files(), target_slices(evaluated)
+    before, specs = files(), target_specs(evaluated)
     evaluated["evaluations"]["tasks"]["mgsm"]["limit"] = 9
     evaluated["evaluations"]["repeats"] = 1
-    assert target_slices(evaluated).keys() == slices_.keys()
-    assert not set(target_slices(evaluated).values()) & set(slices_.values())
+    assert target_specs(evaluated).keys() == specs.keys()
+    assert not set(target_specs(evaluated).values()) & set(specs.values())
     assert files() == before
     evaluated["evaluations"]["tasks"]["mgsm"]["max_tokens"] = 49
     assert {key for key, name in files().items() if name != before[key]} == {("Q4_1", "mgsm"), ("Q8_0", "mgsm")}
@@ -336,22 +336,22 @@ def test_more_questions_keep_their_file_and_other_replies_get_another(evaluated)
 
 
 def test_questions_under_load_have_files_of_their_own(evaluated):
-    slice_ = target_slices(evaluated)["Q8_0"]
-    names = [plan.answers_digest(slice_, "mgsm", condition) for condition in (None, "alone", "loaded")]
+    spec = target_specs(evaluated)["Q8_0"]
+    names = [plan.answers_digest(spec, "mgsm", condition) for condition in (None, "alone", "loaded")]
     assert len(set(names)) == 3
     evaluated["evaluations"]["under_load"]["users"] = 3
-    slice_ = target_slices(evaluated)["Q8_0"]
-    again = [plan.answers_digest(slice_, "mgsm", condition) for condition in (None, "alone", "loaded")]
+    spec = target_specs(evaluated)["Q8_0"]
+    again = [plan.answers_digest(spec, "mgsm", condition) for condition in (None, "alone", "loaded")]
     assert [a == b for a, b in zip(names, again, strict=True)] == [True, True, False]
 
 
 def test_a_level_more_leaves_the_other_measurements_their_names(config):
-    before = slices(config)["np1"]
+    before = specs(config)["np1"]
     config["settings"]["np1"]["users"] = [1, 2, 4, 16]
-    after = slices(config)["np1"]
+    after = specs(config)["np1"]
     assert before != after
-    assert plan.measurement_digest(before, 4, 1) == plan.measurement_digest(after, 4, 1)
-    names = {plan.measurement_digest(after, users, round_) for users in (1, 2) for round_ in (1, 2)}
+    assert plan.measurement_id(before, 4, 1) == plan.measurement_id(after, 4, 1)
+    names = {plan.measurement_id(after, users, round_) for users in (1, 2) for round_ in (1, 2)}
     assert len(names) == 4
 
 
@@ -367,7 +367,7 @@ def test_another_file_behind_an_unpinned_source_makes_other_measurements_and_pin
         manifest.write_text(json.dumps({"source": model["source"], "sha256": found}))
         setting = loaded.settings["np1"]
         context = job.Context(
-            slice=plan.session_slice(loaded, setting),
+            spec=plan.session_spec(loaded, setting),
             models=loaded.models,
             engines=loaded.engines,
             results=tmp_path,
@@ -375,7 +375,7 @@ def test_another_file_behind_an_unpinned_source_makes_other_measurements_and_pin
             engine_log=tmp_path / "log",
             retry_failed=False,
         ).identified(setting)
-        return plan.measurement_digest(context.slice, 1, 1)
+        return plan.measurement_id(context.spec, 1, 1)
 
     names = [digest(found) for found in ("a" * 64, "b" * 64, "a" * 64)]
     assert names[0] != names[1]
@@ -384,14 +384,14 @@ def test_another_file_behind_an_unpinned_source_makes_other_measurements_and_pin
     assert inventory.manifest_of(loaded.models["smollm2-q4_1"], tmp_path) is None
     del model["unverified"]
     model["sha256"] = "a" * 64
-    assert plan.measurement_digest(slices(config)["np1"], 1, 1) == names[0]
+    assert plan.measurement_id(specs(config)["np1"], 1, 1) == names[0]
 
 
 def test_a_pinned_model_is_what_it_is_whatever_was_fetched(config, tmp_path):
     loaded = load(config)
-    setting, slice_ = loaded.settings["np1"], slices(config)["np1"]
+    setting, spec = loaded.settings["np1"], specs(config)["np1"]
     context = job.Context(
-        slice=slice_,
+        spec=spec,
         models=loaded.models,
         engines=loaded.engines,
         results=tmp_path,  # without any manifest
@@ -399,13 +399,13 @@ def test_a_pinned_model_is_what_it_is_whatever_was_fetched(config, tmp_path):
         engine_log=tmp_path / "log",
         retry_failed=False,
     )
-    assert context.identified(setting).slice == slice_
+    assert context.identified(setting).spec == spec
 
 
-def test_a_slice_gives_its_session_back(config):
+def test_a_spec_gives_its_session_back(config):
     loaded = load(config)
     for rank, setting in enumerate(loaded.settings.values()):
-        session = plan.session_from_slice(plan.session_slice(loaded, setting), 2, rank, loaded.models, loaded.engines)
+        session = plan.session_from_spec(plan.session_spec(loaded, setting), 2, rank, loaded.models, loaded.engines)
         assert (session.round, session.rank, session.experiment) == (2, rank, "quickstart")
         assert (session.setting.users, session.setting.args) == (setting.users, setting.args)
         assert (session.setting.model, session.setting.engine) == (setting.model, setting.engine)
@@ -430,7 +430,7 @@ def test_the_plan_keeps_its_files_without_the_machines_paths_and_measures_the_sa
     assert loaded.files == ("config/h200.yaml", "config/config.yaml", "mine.yaml", "/path/to/own.yaml")
     assert plan.from_json(plan.canonical(plan.reported(loaded))).files == loaded.files
     for setting in loaded.settings.values():
-        assert plan.session_slice(loaded, setting) == plan.session_slice(load(config), setting)
+        assert plan.session_spec(loaded, setting) == plan.session_spec(load(config), setting)
 
 
 def documented_keys():

@@ -27,7 +27,7 @@ LOCK = "a" * 64
 def context(results: Path, loaded: plan.Plan) -> job.Context:
     setting = next(iter(loaded.settings.values()))
     return job.Context(
-        slice=plan.session_slice(loaded, setting),
+        spec=plan.session_spec(loaded, setting),
         models=loaded.models,
         engines=loaded.engines,
         results=results,
@@ -84,7 +84,7 @@ def test_what_was_answered_as_configured_otherwise_is_not_tabulated(tmp_path: Pa
     loaded = configuration.read([servebench.ROOT / "config" / "config.yaml"])
     assert loaded.evaluations
     target, setting = next(iter(loaded.evaluations.targets.items()))
-    digest = plan.digest(inventory.identified(plan.target_slice(loaded, target), setting, tmp_path))
+    digest = plan.digest(inventory.identified(plan.target_spec(loaded, target), setting, tmp_path))
     file = layout.target_path(tmp_path, target)
     replies.write(replies.Evaluated(table("answers", []), {"digest": digest}), file)
     assert make._replies(loaded, tmp_path, target).facts == {"digest": digest}

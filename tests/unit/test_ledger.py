@@ -79,8 +79,8 @@ def test_a_damaged_measurement_is_named_and_its_remedy_works(tmp_path: Path) -> 
     setting = plan.settings["llama-np4"]
     folder = tmp_path / "h200"
     kept = measurements.Store(folder)
-    slice_ = planning.session_slice(plan, setting)
-    names = {1: "as-configured-before", 2: planning.measurement_digest(slice_, 2, 1)}
+    spec = planning.session_spec(plan, setting)
+    names = {1: "as-configured-before", 2: planning.measurement_id(spec, 2, 1)}
     for users, digest in names.items():
         measurements.write(synthetic.record(setting, 0, users, 1, FIGURES), kept.path(digest))
         kept.path(digest).write_bytes(b"cut")
@@ -147,8 +147,8 @@ class Asked:
 
     def file(self, task: str, condition: str | None = None) -> Path:
         """Where its replies are kept."""
-        slice_ = planning.target_slice(self.plan, self.target.name)
-        return replies.answers_path(self.folder, planning.answers_digest(slice_, task, condition))
+        spec = planning.target_spec(self.plan, self.target.name)
+        return replies.answers_path(self.folder, planning.answers_digest(spec, task, condition))
 
     def reply(self, *tasks: str, **said: str) -> None:
         """Answer what is left of these tasks."""

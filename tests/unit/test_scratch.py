@@ -115,7 +115,7 @@ def test_an_evaluation_loads_the_copy(model, tmp_path, monkeypatch):
     runtime = plan.Runtime(cache=str(tmp_path / "cache"), scratch=str(tmp_path / "disk"))
     asking.run(
         job.Context(
-            slice=plan.target_slice(loaded, "A"),
+            spec=plan.target_spec(loaded, "A"),
             models=loaded.models,
             engines=loaded.engines,
             results=results,

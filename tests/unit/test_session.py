@@ -83,7 +83,7 @@ class Measured:
 
     def run(self, **runtime: Any) -> None:
         context = job.Context(
-            slice=plan.session_slice(self.plan, self.session.setting),
+            spec=plan.session_spec(self.plan, self.session.setting),
             models=self.plan.models,
             engines=self.plan.engines,
             results=self.results,

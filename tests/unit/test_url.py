@@ -124,7 +124,7 @@ def test_a_key_goes_with_what_is_asked_and_with_the_load(
     }
     loaded = configuration.load(config, ["config.yaml"])
     context = job.Context(
-        slice=plan.session_slice(loaded, loaded.settings["s"]),
+        spec=plan.session_spec(loaded, loaded.settings["s"]),
         models=loaded.models,
         engines=loaded.engines,
         results=tmp_path,

@@ -41,7 +41,7 @@ Overrides = Annotated[
 ModelsJson = Annotated[str, typer.Option("--models", help="All models of the plan as JSON.")]
 EnginesJson = Annotated[str, typer.Option("--engines", help="All engines of the plan as JSON.")]
 RuntimeJson = Annotated[str, typer.Option("--runtime", help="plan.Runtime as JSON.")]
-SliceJson = Annotated[str, typer.Option("--slice", help="What decides the job's results, as canonical JSON.")]
+SpecJson = Annotated[str, typer.Option("--spec", help="What decides the job's results, as canonical JSON.")]
 Results = Annotated[Path, typer.Option(help="results/<experiment>")]
 EngineLog = Annotated[Path, typer.Option("--engine-log", help="The engine's own output.")]
 RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Try again what has failed.")]
@@ -127,7 +127,7 @@ def engine_environment(
 
 @app.command(hidden=True)
 def session(
-    slice_: SliceJson,
+    spec: SpecJson,
     round_: Annotated[int, typer.Option("--round")],
     rank: Annotated[int, typer.Option()],
     models: ModelsJson,
@@ -143,9 +143,9 @@ def session(
     from servebench.sessions import measuring
 
     _start(log)
-    context = _context(slice_, models, engines, runtime, results, engine_log, retry_failed)
+    context = _context(spec, models, engines, runtime, results, engine_log, retry_failed)
     with _ending_with_parent():
-        measuring.run(plan.session_from_slice(slice_, round_, rank, context.models, context.engines), context)
+        measuring.run(plan.session_from_spec(spec, round_, rank, context.models, context.engines), context)
 
 
 @app.command()
@@ -188,7 +188,7 @@ def questions(
 
 @app.command(hidden=True)
 def evaluate(
-    slice_: SliceJson,
+    spec: SpecJson,
     models: ModelsJson,
     engines: EnginesJson,
     runtime: RuntimeJson,
@@ -202,7 +202,7 @@ def evaluate(
 
     _start(log)
     with _ending_with_parent():
-        asking.run(_context(slice_, models, engines, runtime, results, engine_log, retry_failed))
+        asking.run(_context(spec, models, engines, runtime, results, engine_log, retry_failed))
 
 
 @app.command("plan")
@@ -356,7 +356,7 @@ def _one_each(argv: Sequence[str]) -> list[str]:
 
 
 def _context(
-    slice_: str, models: str, engines: str, runtime: str, results: Path, engine_log: Path, retry_failed: bool
+    spec: str, models: str, engines: str, runtime: str, results: Path, engine_log: Path, retry_failed: bool
 ) -> Any:
     import msgspec
 
@@ -364,7 +364,7 @@ def _context(
     from servebench.sessions import job
 
     return job.Context(
-        slice=slice_,
+        spec=spec,
         models=msgspec.json.decode(models, type=dict[str, plan.Model]),
         engines=msgspec.json.decode(engines, type=dict[str, plan.Engine]),
         results=results,

@@ -60,8 +60,8 @@ def missing(plan: Plan, results: Path) -> list[tuple[Session, list[int]]]:
 
 def stored_path(plan: Plan, results: Path, session: Session, users: int) -> Path:
     """Where a measurement is kept, under the name of what determines it."""
-    slice_ = identified(planning.session_slice(plan, session.setting), session.setting, results)
-    return measurements.Store(results).path(planning.measurement_digest(slice_, users, session.round))
+    spec = identified(planning.session_spec(plan, session.setting), session.setting, results)
+    return measurements.Store(results).path(planning.measurement_id(spec, users, session.round))
 
 
 def done(plan: Plan, results: Path) -> int:
@@ -74,16 +74,16 @@ def answered(plan: Plan, results: Path, target: Setting) -> list[Part]:
     determines them. Fault where kept replies are damaged."""
     asked = plan.evaluations
     assert asked
-    slice_ = _target_slice(plan, results, target)
-    return [_answered(asked, part, results, slice_) for part in parts(asked, target)]
+    spec = _target_spec(plan, results, target)
+    return [_answered(asked, part, results, spec) for part in parts(asked, target)]
 
 
-def _answered(asked: Evaluations, part: Part, results: Path, slice_: str) -> Part:
+def _answered(asked: Evaluations, part: Part, results: Path, spec: str) -> Part:
     try:
         questions = asked_questions(results, part.task, asked.tasks[part.task])
     except (OSError, Fault):  # not there yet, or those of another set, which are replaced before anything is asked
         return part
-    path = answers.answers_path(results, planning.answers_digest(slice_, part.task, part.condition))
+    path = answers.answers_path(results, planning.answers_digest(spec, part.task, part.condition))
     replies = _replies(path, path.stat().st_mtime_ns) if path.exists() else {}
     if part.condition:
         questions, repeats = questions[: part.questions], range(1, 2)
@@ -101,11 +101,11 @@ def _replies(path: Path, changed_ns: int) -> dict[answers.Key, bool]:
 
 def target_digest(plan: Plan, results: Path, target: Setting) -> str:
     """What a target's file calls itself when it is as the plan has it."""
-    return planning.digest(_target_slice(plan, results, target))
+    return planning.digest(_target_spec(plan, results, target))
 
 
-def _target_slice(plan: Plan, results: Path, target: Setting) -> str:
-    return identified(planning.target_slice(plan, target.name), target, results)
+def _target_spec(plan: Plan, results: Path, target: Setting) -> str:
+    return identified(planning.target_spec(plan, target.name), target, results)
 
 
 def given_up(plan: Plan, results: Path, target: Setting) -> str | None:
@@ -115,12 +115,12 @@ def given_up(plan: Plan, results: Path, target: Setting) -> str | None:
     return facts["reason"] if facts.get("digest") == target_digest(plan, results, target) else None
 
 
-def identified(slice_: str, setting: plan.Setting, results: Path) -> str:
-    """The slice; where nothing pins the setting's model it names the file that the first fetch has found."""
+def identified(spec: str, setting: plan.Setting, results: Path) -> str:
+    """The spec; where nothing pins the setting's model it names the file that the first fetch has found."""
     if setting.model.unverified and engines.ADAPTERS[setting.engine.kind].loads_model:
         manifest = manifest_of(setting.model, results)
-        return plan.with_file(slice_, manifest["sha256"]) if manifest else slice_
-    return slice_
+        return plan.with_file(spec, manifest["sha256"]) if manifest else spec
+    return spec
 
 
 def manifest_of(model: plan.Model, results: Path) -> dict[str, Any] | None:

@@ -41,10 +41,10 @@ def model_identity(model: Model, models: Mapping[str, Model]) -> dict[str, Any]:
     return {"source": model.source}
 
 
-def session_slice(plan: Plan, setting: Setting) -> str:
+def session_spec(plan: Plan, setting: Setting) -> str:
     """The parameter Snakemake tracks for a setting's sessions: everything that determines what is measured.
 
-    Two slices are equal exactly when their sessions would measure the same thing. Absent on purpose: fetch
+    Two specs are equal exactly when their sessions would measure the same thing. Absent on purpose: fetch
     locations, all of the runtime, notes, expected facts, the line, and what is not set.
     """
     return canonical({"experiment": plan.experiment, "protocol": PROTOCOL, "setting": _determining(plan, setting)})
@@ -65,25 +65,25 @@ def _determining(plan: Plan, setting: Setting) -> dict[str, Any]:
     return entry
 
 
-def session_from_slice(
-    slice_: str, round_: int, rank: int, models: Mapping[str, Model], engines: Mapping[str, Engine]
+def session_from_spec(
+    spec: str, round_: int, rank: int, models: Mapping[str, Model], engines: Mapping[str, Engine]
 ) -> Session:
-    """Build the session that a slice describes.
+    """Build the session that a spec describes.
 
-    A slice says which model and which engine, not where they are: both are taken as configured in `models` and
+    A spec says which model and which engine, not where they are: both are taken as configured in `models` and
     `engines`.
     """
-    content = json.loads(slice_)
+    content = json.loads(spec)
     for kind, configured in (("model", models), ("engine", engines)):
         content["setting"][kind] = configured[content["setting"][kind]["key"]]
     setting = msgspec.convert(content["setting"], Setting)
     return Session(experiment=content["experiment"], round=round_, rank=rank, setting=setting)
 
 
-def target_slice(plan: Plan, name: str) -> str:
+def target_spec(plan: Plan, name: str) -> str:
     """The parameter Snakemake tracks for a target's evaluation: everything that determines what is asked of it.
 
-    Absent on purpose, beside what a session's slice leaves out: baseline and margins, which only tables need.
+    Absent on purpose, beside what a session's spec leaves out: baseline and margins, which only tables need.
     """
     asked = plan.evaluations
     assert asked
@@ -100,22 +100,22 @@ def target_slice(plan: Plan, name: str) -> str:
     return canonical(content)
 
 
-def with_file(slice_: str, sha256: str) -> str:
-    """The slice of a setting whose model nothing pins, once it is known which file that is: as if it were pinned by it.
+def with_file(spec: str, sha256: str) -> str:
+    """The spec of a setting whose model nothing pins, once it is known which file that is: as if it were pinned by it.
 
     So another file makes other measurements and answers, and pinning the same one by hand makes none.
     """
-    content = json.loads(slice_)
+    content = json.loads(spec)
     content["setting"]["model"]["identity"] = {"sha256": sha256}
     return canonical(content)
 
 
-def answers_digest(slice_: str, task: str, condition: str | None = None) -> str:
+def answers_digest(spec: str, task: str, condition: str | None = None) -> str:
     """Name of a target's replies to one task in the store: what determines them, without how many are asked.
 
     `condition`: ALONE or LOADED for those of `under_load`.
     """
-    content = json.loads(slice_)
+    content = json.loads(spec)
     del content["repeats"], content["tasks"][task]["questions"]
     content["tasks"] = {task: content["tasks"][task]}
     under_load = content.pop("under_load")
@@ -125,8 +125,8 @@ def answers_digest(slice_: str, task: str, condition: str | None = None) -> str:
     return digest(content)
 
 
-def measurement_digest(slice_: str, users: int, round_: int) -> str:
-    """Name of a measurement in the store: the slice without its list of users, and this number of users and round."""
-    content = json.loads(slice_)
+def measurement_id(spec: str, users: int, round_: int) -> str:
+    """Name of a measurement in the store: the spec without its list of users, and this number of users and round."""
+    content = json.loads(spec)
     del content["setting"]["users"]
     return digest({**content, "users": users, "round": round_})

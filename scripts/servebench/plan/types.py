@@ -1,6 +1,6 @@
 """The typed experiment: engines, models, settings and runs in order, and the digests that decide what runs again.
 
-A *slice* is everything that determines one session's measurements and nothing else; its canonical JSON is the
+A *spec* is everything that determines one session's measurements and nothing else; its canonical JSON is the
 parameter Snakemake tracks. `servebench.configuration` builds a `Plan` from YAML.
 """
 

@@ -171,7 +171,7 @@ def _conditions(experiment: Experiment, run: str, setting: str) -> dict[str, str
     conditions = {what: "; ".join(sorted(values)) or "–" for what, values in seen.items()}
     planned = experiment.plan.settings.get(setting)
     if planned is not None:
-        conditions |= _leaves(json.loads(planning.session_slice(experiment.plan, planned))["setting"])
+        conditions |= _leaves(json.loads(planning.session_spec(experiment.plan, planned))["setting"])
     return conditions
 
 

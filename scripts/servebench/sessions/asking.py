@@ -64,10 +64,10 @@ class _Evaluation:
     """A target, its questions and the files of its replies: one for each task, and two for a task under load."""
 
     def __init__(self, context: Context) -> None:
-        self.session = plan.session_from_slice(context.slice, 1, 0, context.models, context.engines)
+        self.session = plan.session_from_spec(context.spec, 1, 0, context.models, context.engines)
         self.setting = self.session.setting
         self.context = context.identified(self.setting)
-        content = json.loads(context.slice)
+        content = json.loads(context.spec)
         self.repeats, self.seed = range(1, content["repeats"] + 1), int(content["seed"])
         self.tasks = msgspec.convert(content["tasks"], dict[str, plan.TaskSet])
         self.under_load: dict[str, Any] | None = content["under_load"]
@@ -86,7 +86,7 @@ class _Evaluation:
             self.files |= {(name, condition): self._file(name, condition) for condition in (ALONE, LOADED)}
 
     def _file(self, task: str, condition: str | None) -> AnswerFile:
-        digest = plan.answers_digest(self.context.slice, task, condition)
+        digest = plan.answers_digest(self.context.spec, task, condition)
         return AnswerFile(answers_path(self.context.results, digest))
 
     def close(self) -> None:
@@ -229,7 +229,7 @@ class _Evaluation:
                 sessions.setdefault(session_id, {}).update(facts)
         facts = {
             "target": self.setting.name,
-            "digest": plan.digest(self.context.slice),
+            "digest": plan.digest(self.context.spec),
             "status": "failed" if reason else "ok",
             "reason": reason,
             "asked": sum(1 for _ in self.wanted()),

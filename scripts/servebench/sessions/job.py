@@ -32,9 +32,9 @@ def workload_of(configured: Mapping[str, Any]) -> Workload:
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """Where a job works and how; of it only the slice decides what is measured or answered."""
+    """Where a job works and how; of it only the spec decides what is measured or answered."""
 
-    slice: str
+    spec: str
     models: dict[str, plan.Model]  # as configured, with their sources
     engines: dict[str, plan.Engine]  # as configured, with the paths of their binaries
     results: Path  # results/<experiment>
@@ -43,8 +43,8 @@ class Context:
     retry_failed: bool
 
     def identified(self, setting: plan.Setting) -> Context:
-        """The same, with the slice as `identified` has it."""
-        return replace(self, slice=identified(self.slice, setting, self.results))
+        """The same, with the spec as `identified` has it."""
+        return replace(self, spec=identified(self.spec, setting, self.results))
 
     def weights(self, setting: plan.Setting) -> tuple[Path | None, dict[str, Any] | None]:
         """(the setting's model file, its manifest), fetched again where the cache has lost it; a server that is

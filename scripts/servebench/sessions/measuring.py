@@ -48,7 +48,7 @@ def run(session: plan.Session, context: Context) -> None:
     context = context.identified(setting)
     missing = []
     for users in setting.users:
-        digest = plan.measurement_digest(context.slice, users, session.round)
+        digest = plan.measurement_id(context.spec, users, session.round)
         status = kept.status(digest)
         if status == "failed" and context.retry_failed:
             kept.discard(digest, "failed; tried again")
@@ -257,7 +257,7 @@ class _Measuring:
         return layout.users_path(self.context.results, self.setting, self.session.round, users)
 
     def _digest(self, users: int) -> str:
-        return plan.measurement_digest(self.context.slice, users, self.session.round)
+        return plan.measurement_id(self.context.spec, users, self.session.round)
 
     def _seed(self, users: int, attempt: int) -> int:
         """Different number lines in every measurement, the same ones when it is repeated elsewhere."""
