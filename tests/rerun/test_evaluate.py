@@ -426,6 +426,7 @@ def test_under_load_the_same_questions_are_asked_of_a_busy_and_an_idle_server(tm
     with serving(ChatDouble(answer, knows)) as double:
         load = {"users": 3, "task": "mgsm", "questions": 10}
         experiment = Experiment(tmp_path, double.url, SMALL, concurrency=1, under_load=load)
+        experiment.config["workload"] |= {"mode": "conversation", "turns": 2, "temperature": 0.7, "seed": 5}
         experiment.context("A")
         questions = [q for of_task in experiment.questions().items() for q in _with_prompt(*of_task)]
         known = {prompt: question.gold for prompt, question in questions}
@@ -436,6 +437,9 @@ def test_under_load_the_same_questions_are_asked_of_a_busy_and_an_idle_server(tm
         assert facts["asked"] == 44, "those under load come on top"
         assert facts["sessions"][-1]["load"]["replies"] >= 3
         assert len(others) == 44 + 20 + 44, "of the baseline only"
+        beside = [body for body in double.bodies if body["messages"][-1]["content"] not in known]
+        assert all((b["stream"], b["temperature"], b["seed"], b["max_tokens"]) == (True, 0.7, 5, 4) for b in beside)
+        assert "assistant" in {message["role"] for b in beside for message in b["messages"]}, "conversations grow"
         made = experiment.tables()
     (row,) = made["under_load"].to_pylist()
     assert (row["baseline"], row["target"], row["n"], row["questions"]) == ("A (idle)", "A (3 users)", 10, 10)
@@ -448,17 +452,14 @@ def test_under_load_the_same_questions_are_asked_of_a_busy_and_an_idle_server(tm
 
 
 def test_without_a_load_nothing_is_asked_under_load_and_a_load_that_fails_at_times_is_a_mark(tmp_path):
-    status, once = {"load": 400}, threading.Lock()
+    status, good, once = {"load": 400}, [], threading.Lock()
 
     def answer(model, prompt, time_):
         if prompt in known:
             return Reply(text="答え: 1", finish_reason="stop")
         time.sleep(0.05)
         with once:
-            if status["load"] == 200:
-                status["load"] = 500  # one reply, no more
-                return Reply(text="busy", finish_reason="length")
-        return status["load"]
+            return good.pop() if good else status["load"]
 
     with serving(ChatDouble(answer, knows)) as double:
         load = {"users": 3, "task": "mgsm", "questions": 10}
@@ -473,7 +474,8 @@ def test_without_a_load_nothing_is_asked_under_load_and_a_load_that_fails_at_tim
         assert made["under_load"].num_rows == 0
         (mark,) = made["targets"].to_pylist()[0]["marks"]
         assert mark.startswith("no_load: all 3 requests of the load failed: HTTP 400: ")
-        status["load"] = 200
+        status["load"] = 500
+        good += 2 * [Reply(text="busy", finish_reason="length")]  # the load's first question, and one of its users
         told = experiment.run("A").facts["sessions"][-1]["load"]
         assert (told["users"], told["replies"]) == (3, 1)
         assert told["failures"] >= 2

@@ -294,6 +294,12 @@ def test_faults_of_the_evaluations(evaluated, change, message):
         load(evaluated)
 
 
+def test_a_load_that_ends_by_itself_is_none_to_ask_beside(evaluated):
+    evaluated["workload"] = {**evaluated["workload"], "mode": "count", "requests": 10}
+    with pytest.raises(configuration.ConfigError, match=r"evaluations\.under_load: .*'count'.* use one of "):
+        load(evaluated)
+
+
 def target_specs(config):
     loaded = load(config)
     return {name: plan.target_spec(loaded, name) for name in loaded.evaluations.targets}

@@ -166,6 +166,11 @@ def cross_faults(config: Mapping[str, Any], origin: Origin) -> Iterator[str]:
         if control and control not in own:
             yield origin.fault(["runs", run, "control"], f"{control!r} is not a setting of this run")
         yield from _workload_faults({**config["workload"], **((entry or {}).get("workload") or {})}, origin)
+    mode = config["workload"].get("mode", WORKLOAD_DEFAULTS["mode"])
+    if (config.get("evaluations") or {}).get("under_load") and MODES[mode].ends_itself:
+        lasting = ", ".join(name for name, way in MODES.items() if not way.ends_itself)
+        problem = f"needs a load that goes on, and workload.mode {mode!r} ends by itself; use one of {lasting}"
+        yield origin.fault(["evaluations", "under_load"], problem)
     reference = config.get("reference")
     cells = f"config/references/{reference}-concurrency.csv"
     if reference and not (ROOT / cells).is_file():

@@ -31,6 +31,8 @@ from servebench.versions import PROTOCOL
 
 MANY_USERS = 32
 MANY_PROCESSES = 4
+# Time for every worker to hear when the load starts, and to be ready.
+START_DELAY_NS = 200_000_000
 Progress = Callable[[dict[str, Any]], None]
 
 
@@ -71,35 +73,20 @@ def run(
     progress: Progress | None = None,
     clock: bool = False,
 ) -> tuple[Measurement, pa.Table | None]:
-    """As `measure`; with `clock`, also the stamps of the clock server that was loaded (worker.CLOCK_SCHEMA)."""
-    if users < 1:
-        raise Fault(f"users: {users} is not a positive integer")
-    requests = Requests(endpoint, workload, seed, 0, 1)  # what is wrong with it is said here, not in a worker
-    if workload.mode == "trace":
-        requests.trace()
-    if workload.think is not None:
-        Pause.parse(workload.think)
-    counter(workload.tokenizer)
-    count = min(users, processes or (MANY_PROCESSES if users >= MANY_USERS else 1))
+    """Do as `measure`; with `clock`, also return the stamps of the loaded clock server (worker.CLOCK_SCHEMA)."""
+    requests = check(endpoint, workload, users, seed)
     with tempfile.TemporaryDirectory(prefix="servebench-load-") as directory:
         tickets = _tickets(directory, workload.requests) if workload.mode == "count" else None
-        jobs = [
-            Job(
-                endpoint=endpoint,
-                workload=workload,
-                users=list(range(process, users, count)),
-                process=process,
-                processes=count,
-                total_users=users,
-                seed=seed,
-                directory=directory,
-                parent=os.getpid(),
-                probe=process == 0 and users > 1 and workload.spread_s is None and workload.way.in_turns,
-                tickets=tickets,
-                clock=clock,
-            )
-            for process in range(count)
-        ]
+        jobs = divide(
+            endpoint,
+            workload,
+            users,
+            processes=processes,
+            seed=seed,
+            directory=directory,
+            tickets=tickets,
+            clock=clock,
+        )
         try:
             with Workers(jobs, cpus) as workers:
                 conductor = _Conductor(workers, endpoint.url, workload, users, begin, progress)
@@ -107,14 +94,14 @@ def run(
         finally:
             if tickets is not None:
                 os.close(tickets)
-        rows = _gather(directory, "requests", count).sort_by("request_id")
-        chunks = _gather(directory, "chunks", count)
-        stamps = _gather(directory, "clock", count) if clock else None
+        rows = _gather(directory, "requests", len(jobs)).sort_by("request_id")
+        chunks = _gather(directory, "chunks", len(jobs))
+        stamps = _gather(directory, "clock", len(jobs)) if clock else None
     meta = {
         "protocol": PROTOCOL,
         "mode": workload.mode,
         "users": users,
-        "processes": count,
+        "processes": len(jobs),
         "seed": seed,
         "prompts": requests.source.describe(),
         **conductor.facts(rows),
@@ -122,6 +109,60 @@ def run(
         "target": {"url": endpoint.url, "model": endpoint.model, "extra": endpoint.extra},
     }
     return Measurement(rows, chunks, meta), stamps
+
+
+def check(endpoint: Endpoint, workload: Workload, users: int, seed: int) -> Requests:
+    """Return the requests of a load. Raises Fault for what cannot be asked: here, and not in a worker."""
+    if users < 1:
+        raise Fault(f"users: {users} is not a positive integer")
+    requests = Requests(endpoint, workload, seed, 0, 1)
+    if workload.mode == "trace":
+        requests.trace()
+    if workload.think is not None:
+        Pause.parse(workload.think)
+    counter(workload.tokenizer)
+    return requests
+
+
+def divide(
+    endpoint: Endpoint,
+    workload: Workload,
+    users: int,
+    *,
+    processes: int | None,
+    seed: int,
+    directory: str,
+    tickets: int | None = None,
+    clock: bool = False,
+    recorded: bool = True,
+) -> list[Job]:
+    """Divide the users among worker processes: `processes`, or as many as so many users need."""
+    count = min(users, processes or (MANY_PROCESSES if users >= MANY_USERS else 1))
+    return [
+        Job(
+            endpoint=endpoint,
+            workload=workload,
+            users=list(range(process, users, count)),
+            process=process,
+            processes=count,
+            total_users=users,
+            seed=seed,
+            directory=directory,
+            parent=os.getpid(),
+            probe=process == 0 and users > 1 and workload.spread_s is None and workload.way.in_turns,
+            tickets=tickets,
+            clock=clock,
+            recorded=recorded,
+        )
+        for process in range(count)
+    ]
+
+
+def spread_s(workload: Workload, probe: dict[str, Any] | None) -> float:
+    """Return the seconds over which users start: as configured, else the length of the probe's answer."""
+    if workload.spread_s is not None:
+        return workload.spread_s
+    return probe["answer_s"] or 0.0 if probe else 0.0
 
 
 def _tickets(directory: str, requests: int | None) -> int:
@@ -168,10 +209,10 @@ class _Conductor:
         self.probe = ready[0]["probe"]
         if self.opened == 0:
             raise LoadError(f"{self.url}: no connection could be opened: {ready[0]['refusal']}; is the server up?")
-        self.spread_s = self._spread_s()
+        self.spread_s = spread_s(self.workload, self.probe)
         if self.begin is not None:
             self.begin()
-        self.start_ns = monotonic_ns() + 200_000_000  # time for every worker to hear it and to be ready
+        self.start_ns = monotonic_ns() + START_DELAY_NS
         self.started_at = datetime.now(UTC).isoformat(timespec="seconds")
         workers.tell(start_ns=self.start_ns, spread_s=self.spread_s)
         if workload.way.ends_itself:
@@ -183,11 +224,6 @@ class _Conductor:
         self.end_ns = monotonic_ns()
         workers.tell(stop=True)
         self.clients = [report["client"] for report in workers.gather("done")]
-
-    def _spread_s(self) -> float:
-        if self.workload.spread_s is not None:
-            return self.workload.spread_s
-        return self.probe["answer_s"] or 0.0 if self.probe else 0.0
 
     def _warm_up(self) -> None:
         """Until warmup_s have passed and every user's first request has ended. Each request ends by its time-out at

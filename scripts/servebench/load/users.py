@@ -12,6 +12,7 @@ from time import monotonic_ns
 from servebench.load.arrivals import Pause
 from servebench.load.exchange import Exchange
 from servebench.load.requests import Request, Requests
+from servebench.load.stream import parse
 from servebench.load.transport import Channel
 
 # After a failure a user waits before trying again, or 64 users would send a refusing server 100,000 requests a second.
@@ -20,10 +21,15 @@ FAILURE_PAUSE_S = 1.0
 
 @dataclass
 class Ledger:
-    """Every exchange of one process: begun once, ended once."""
+    """Every exchange of one process: begun once, ended once. Where they are not `recorded`, replies are read as they
+    end: how many were `answered`, how many `refused`, and why the latest of these was."""
 
     process: int
     processes: int
+    recorded: bool = True
+    answered: int = 0
+    refused: int = 0
+    refusal: str | None = None
     finished: list[Exchange] = field(default_factory=list)
     running: dict[int, Exchange] = field(default_factory=dict)
     failures: int = 0
@@ -45,7 +51,10 @@ class Ledger:
 
     def end(self, exchange: Exchange) -> None:
         del self.running[exchange.request_id]
-        self.finished.append(exchange)
+        if self.recorded:
+            self.finished.append(exchange)
+        elif exchange.failure != "cancelled":
+            self._read(exchange)
         if failed(exchange) and exchange.failure != "cancelled":
             self.failures += 1
         self.pieces += len(exchange.blocks)
@@ -55,6 +64,15 @@ class Ledger:
         if exchange.user not in self.through and exchange.end_ns is not None:
             self.through.add(exchange.user)
             self.through_ns = max(self.through_ns, exchange.end_ns)
+
+    def _read(self, exchange: Exchange) -> None:
+        parsed = parse(exchange)
+        if parsed.status == "ok":
+            self.answered += 1
+            return
+        self.refused += 1
+        status = f"HTTP {exchange.http_status}" if parsed.status == "http_error" else parsed.status
+        self.refusal = f"{status}: {parsed.error}"
 
     def begun_since(self, start_ns: int, *, by_schedule: bool) -> int:
         """Requests begun at or after `start_ns`, running ones included."""

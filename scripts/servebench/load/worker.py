@@ -76,7 +76,7 @@ class Worker:
         job, workload = self.job, self.job.workload
         origin = Origin.of(httpx.URL(job.endpoint.chat_url))
         timeouts = Timeouts(workload.connect_timeout_s, workload.timeout_s, workload.idle_timeout_s)
-        self.ledger = Ledger(job.process, job.processes)
+        self.ledger = Ledger(job.process, job.processes, job.recorded)
         requests = Requests(job.endpoint, workload, job.seed, job.process, job.processes)
         crew = Crew(self.ledger, requests, lambda: Channel(origin, timeouts), job.seed)
         commands = asyncio.StreamReader()
@@ -106,6 +106,7 @@ class Worker:
         await asyncio.gather(load, ticks, return_exceptions=True)
         for channel in crew.channels.values():
             channel.close()
+        self._tell()
         self._write()
         cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
         client = {"pid": os.getpid(), "cpus": cpus, "cpu_s": cpu_s, "wall_s": wall_s, **self._delays()}
@@ -168,6 +169,7 @@ class Worker:
             self.lags_ns.append(max(0, time.monotonic_ns() - due_ns))
             if not through and len(self.ledger.through) == len(self.job.users):
                 through = True
+                self._tell()
                 self.say(through=True, through_ns=self.ledger.through_ns)
             if not drained and (load.done() or self._drained()):
                 drained = True
@@ -194,6 +196,9 @@ class Worker:
             first_piece_s=ledger.first_piece_s,
             through_users=len(ledger.through),
             targets=targets,
+            answered=ledger.answered,
+            refused=ledger.refused,
+            refusal=ledger.refusal,
         )
 
     def _drained(self) -> bool:

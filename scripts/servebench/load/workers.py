@@ -24,7 +24,8 @@ class LoadError(Fault):
 @dataclass(frozen=True, kw_only=True)
 class Job:
     """What one worker is to do. `users` are its share of `total_users`; `tickets` is an inherited descriptor (count
-    mode); `probe` asks for one answer before the load; `clock` for the clock server's stamps."""
+    mode); `probe` asks for one answer before the load; `clock` for the clock server's stamps. Where the load is not
+    `recorded`, each reply is read and counted as it ends, and nothing is kept of it."""
 
     endpoint: Endpoint
     workload: Workload
@@ -38,6 +39,7 @@ class Job:
     probe: bool = False
     tickets: int | None = None
     clock: bool = False
+    recorded: bool = True
 
     def to_json(self) -> bytes:
         return json.dumps(asdict(self)).encode() + b"\n"

@@ -95,8 +95,12 @@ def target_spec(plan: Plan, name: str) -> str:
         "repeats": asked.repeats,
         "seed": asked.seed,
         "tasks": asked.tasks,
-        "under_load": under_load and {k: v for k, v in msgspec.to_builtins(under_load).items() if k != "targets"},
+        "under_load": None,
     }
+    if under_load:
+        # The load generator sends the load: what its protocol changes is asked again under load, and nothing else is.
+        load = {k: v for k, v in msgspec.to_builtins(under_load).items() if k != "targets"}
+        content["under_load"] = {**load, "protocol": PROTOCOL}
     return canonical(content)
 
 

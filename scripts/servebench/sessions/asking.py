@@ -13,8 +13,9 @@ import logging
 import time
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,14 +25,15 @@ import msgspec
 import servebench
 from servebench import engines, plan
 from servebench.engines.prompt_tokens import rendered
-from servebench.load import body, prompts
+from servebench.load.beside import Counts, loaded
 from servebench.load.endpoint import Endpoint
+from servebench.machine import cpus
 from servebench.machine.identity import machine
 from servebench.outlook import duration
 from servebench.outlook.questions import asked_questions
 from servebench.plan import ALONE, LOADED, layout
 from servebench.plan.identity import named
-from servebench.sessions.client import Asked, ask_all, client_for, complete
+from servebench.sessions.client import Asked, ask_all, client_for
 from servebench.sessions.job import Context, workload_of
 from servebench.sessions.progress import ASKING, Publisher
 from servebench.store.replies import AnswerFile, Evaluated, answers_path, write
@@ -39,7 +41,7 @@ from servebench.tasks import TASKS
 from servebench.tasks.schemas import table
 from servebench.tasks.scores import answer_row, failed_row
 from servebench.tasks.task import Question, Reply
-from servebench.versions import PROMPTS, SAMPLING
+from servebench.versions import PROMPTS
 
 SAY_EVERY_S, TELL_EVERY_S = 15.0, 1.0
 
@@ -165,9 +167,21 @@ class _Evaluation:
             api_key_env=self.setting.engine.api_key_env,
         )
 
+    def _load(self, endpoint: Endpoint) -> AbstractAsyncContextManager[Counts]:
+        """Run the experiment's workload with the load generator, as a session of this setting would."""
+        assert self.under_load
+        return loaded(
+            endpoint,
+            workload_of(self.under_load["workload"]),
+            self.under_load["users"],
+            processes=self.setting.processes,
+            seed=self.seed,
+            cpus=cpus.allot(self.setting.cpus).get("load", []),
+        )
+
     async def _ask(self, server: engines.Server) -> None:
         setting, endpoint = self.setting, self._endpoint(server)
-        async with client_for(endpoint, setting.users[0] + (self.under_load or {"users": 0})["users"]) as client:
+        async with client_for(endpoint, setting.users[0]) as client:
             for condition in self.conditions:
                 questions = self.missing(condition)
                 if not questions:
@@ -181,16 +195,16 @@ class _Evaluation:
 
                 at_once = 1 if condition else setting.users[0]
                 if condition == LOADED:
-                    async with _load(client, endpoint, self.under_load or {}, self.seed) as load:
-                        self._keep_session({"load": dict(load)})
-                        if load["replies"]:
+                    async with self._load(endpoint) as load:
+                        self._keep_session({"load": asdict(load)})
+                        if load.replies:
                             try:
                                 await ask_all(client, endpoint, questions, at_once, self.seed, answered)
                             finally:
-                                self._keep_session({"load": dict(load)})
+                                self._keep_session({"load": asdict(load)})
                         elif server.alive():
                             said = "evaluations %s: nothing is asked under load: no request of it succeeded (%s)"
-                            log.error(said, setting.name, load["failed"])
+                            log.error(said, setting.name, load.failed)
                 else:
                     await ask_all(client, endpoint, questions, at_once, self.seed, answered)
 
@@ -257,45 +271,6 @@ def _first(error: Exception) -> Exception:
 def shuffled(questions: Sequence[Question], seed: int) -> list[Question]:
     """Another order, the same one everywhere (`random` may change with Python)."""
     return sorted(questions, key=lambda question: hashlib.sha256(f"{seed} {question.question_id}".encode()).digest())
-
-
-@asynccontextmanager
-async def _load(
-    client: httpx.AsyncClient, endpoint: Endpoint, under_load: Mapping[str, Any], seed: int
-) -> AsyncIterator[dict[str, Any]]:
-    """`users` that send, wait for the reply and send again, from when each has had one until the end of the block.
-
-    Gives what they have had so far: `users, replies, failures`, and `failed`, why the last of these did or None.
-    """
-    workload = workload_of(under_load["workload"])
-    source = prompts.load(workload, seed)
-    base = {"model": endpoint.model, "max_tokens": workload.max_tokens, **SAMPLING, "seed": seed}
-    load: dict[str, Any] = {"users": under_load["users"], "replies": 0, "failures": 0, "failed": None}
-    numbers = iter(range(10**9))
-    served = asyncio.Semaphore(0)
-
-    async def user() -> None:
-        first = True
-        while True:
-            _, messages = source.request(next(numbers))
-            reply = await complete(client, endpoint.chat_url, body.build(base | {"messages": messages}, endpoint.extra))
-            load["failures" if "failed" in reply else "replies"] += 1
-            load["failed"] = reply.get("failed", load["failed"])
-            if first:
-                served.release()
-                first = False
-            if "failed" in reply:
-                await asyncio.sleep(1)
-
-    async with asyncio.TaskGroup() as group:
-        users = [group.create_task(user()) for _ in range(under_load["users"])]
-        try:
-            for _ in users:
-                await served.acquire()
-            yield load
-        finally:
-            for task in users:
-                task.cancel()
 
 
 def _row(target: str, asked: Asked, reply: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,83 @@
+"""Keep a server loaded while it is asked something else: a measurement's load, of which only counts are kept."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from time import monotonic_ns
+
+from servebench.faults import Fault
+from servebench.load.endpoint import Endpoint
+from servebench.load.run import START_DELAY_NS, check, divide, spread_s
+from servebench.load.workers import Workers
+from servebench.load.workload import Workload
+
+_LISTEN_S = 0.05
+
+
+@dataclass
+class Counts:
+    """What became of the load's requests so far; `failed` says why the latest failure did, None without any."""
+
+    users: int
+    replies: int = 0
+    failures: int = 0
+    failed: str | None = None
+
+
+@asynccontextmanager
+async def loaded(
+    endpoint: Endpoint,
+    workload: Workload,
+    users: int,
+    *,
+    processes: int | None = None,
+    seed: int = 0,
+    cpus: Sequence[int] = (),
+) -> AsyncIterator[Counts]:
+    """Load `endpoint` with `users` users as `workload` says, from the end of the warm-up until the end of the block.
+
+    The warm-up lasts `warmup_s` and until each user's first request is over (open loop: any request). The counts are
+    kept up to date in the block. Raises Fault for what cannot be asked, such as a workload that ends by itself, and
+    LoadError when a worker dies, in the block as an ExceptionGroup that cancels it. Failed requests are counted.
+    """
+    if workload.way.ends_itself:
+        raise Fault(f"workload.mode: {workload.mode!r} ends by itself; nothing can be asked beside it")
+    check(endpoint, workload, users, seed)
+    counts = Counts(users)
+    with tempfile.TemporaryDirectory(prefix="servebench-load-") as directory:
+        jobs = divide(endpoint, workload, users, processes=processes, seed=seed, directory=directory, recorded=False)
+        with Workers(jobs, cpus) as workers:
+            await _until(workers, counts, lambda: workers.all("ready"))
+            begin_ns = monotonic_ns() + START_DELAY_NS
+            workers.tell(start_ns=begin_ns, spread_s=spread_s(workload, next(workers.values("probe"))))
+            warm_ns = begin_ns + round(workload.warmup_s * 1e9)
+
+            def warm() -> bool:
+                begun = workers.all("through") if workload.way.in_turns else counts.replies + counts.failures > 0
+                return begun and monotonic_ns() >= warm_ns
+
+            await _until(workers, counts, warm)
+            async with asyncio.TaskGroup() as group:
+                listening = group.create_task(_until(workers, counts, lambda: False))
+                try:
+                    yield counts
+                finally:
+                    listening.cancel()
+            workers.tell(stop=True)
+            await _until(workers, counts, lambda: workers.all("done"))
+
+
+async def _until(workers: Workers, counts: Counts, over: Callable[[], bool]) -> None:
+    """Listen to the workers, and count, until `over`."""
+    while True:
+        workers.listen(0)
+        counts.replies = sum(workers.values("answered"))
+        counts.failures = sum(workers.values("refused"))
+        counts.failed = next((why for why in workers.values("refusal") if why is not None), None)
+        if over():
+            return
+        await asyncio.sleep(_LISTEN_S)
