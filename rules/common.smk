@@ -16,7 +16,7 @@ from servebench import plan as planning
 from servebench.charts import CHARTS, KINDS
 from servebench.machine.infrastructure import InfrastructureError, api_key
 from servebench.outlook import duration
-from servebench.plan import layout
+from servebench.plan.layout import Layout
 from servebench.tables import published
 from servebench.tables.catalogue import tables_of
 
@@ -92,7 +92,7 @@ def experiment_folder(wildcards):
 def users_files(setting, round_):
     """The measurement files of one session, in ascending numbers of users."""
     results = Path(RESULTS)
-    return [str(layout.users_path(results, setting, round_, n)) for n in setting.users]
+    return [str(Layout(results).measurement(setting, round_, n)) for n in setting.users]
 
 
 def spec_file(place, spec):

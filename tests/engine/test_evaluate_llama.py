@@ -11,7 +11,7 @@ import servebench
 from servebench import configuration, models, plan, tables
 from servebench.machine import cache
 from servebench.outlook import questions as data
-from servebench.plan import layout
+from servebench.plan.layout import Layout
 from servebench.sessions import asking, job
 from servebench.store import replies
 from servebench.tasks import TASKS
@@ -40,7 +40,7 @@ def run(quick: plan.Plan, target: str, results: Path, environment: dict) -> repl
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(content))
     for name, task in quick.evaluations.tasks.items():
-        path = data.questions_path(results, name)
+        path = Layout(results).questions(name)
         data.copy(TASKS[name], task.set, task.sha256, path, cache_root=cache.root())
     asking.run(
         job.Context(
@@ -53,7 +53,7 @@ def run(quick: plan.Plan, target: str, results: Path, environment: dict) -> repl
             retry_failed=False,
         )
     )
-    return replies.read(layout.target_path(results, target))
+    return replies.read(Layout(results).evaluation(target))
 
 
 def test_two_files_of_a_real_model(quick, llama_environment, tmp_path):

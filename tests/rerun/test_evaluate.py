@@ -22,7 +22,7 @@ from servebench import configuration, plan, tables
 from servebench.faults import Fault
 from servebench.outlook import duration, inventory
 from servebench.outlook import questions as data
-from servebench.plan import layout
+from servebench.plan.layout import Layout
 from servebench.sessions import asking, job
 from servebench.store import replies
 from servebench.tables.evaluated import targets as evaluated
@@ -62,7 +62,7 @@ class Experiment:
     def context(self, target, **context):
         loaded = self.plan
         for name, task in loaded.evaluations.tasks.items():
-            path = data.questions_path(self.results, name)
+            path = Layout(self.results).questions(name)
             data.copy(TASKS[name], task.set, task.sha256, path, cache_root=self.results / "cache")
         return job.Context(
             spec=plan.target_spec(loaded, target),
@@ -76,7 +76,7 @@ class Experiment:
 
     def run(self, target, **context):
         asking.run(self.context(target, **context))
-        return replies.read(layout.target_path(self.results, target))
+        return replies.read(Layout(self.results).evaluation(target))
 
     def questions(self):
         return {
@@ -85,7 +85,7 @@ class Experiment:
 
     def tables(self):
         loaded = self.plan
-        read = [replies.read(layout.target_path(self.results, target)) for target in loaded.evaluations.targets]
+        read = [replies.read(Layout(self.results).evaluation(target)) for target in loaded.evaluations.targets]
         return tables.from_answers(loaded, read, self.questions())
 
     def stored(self):
@@ -213,7 +213,7 @@ def test_what_is_answered_is_never_asked_again(tmp_path, double):
     before = experiment.run("A")
     asked = double.asked.total()
     assert asked == 2 * 22
-    layout.target_path(experiment.results, "A").unlink()
+    Layout(experiment.results).evaluation("A").unlink()
     after = experiment.run("A", retry_failed=True)
     assert double.asked.total() == asked
     assert after.answers.equals(before.answers)
@@ -270,7 +270,7 @@ def test_killed_half_way_it_goes_on_where_it_was(tmp_path, caplog):
         assert process.wait() == -signal.SIGKILL
         time.sleep(0.2)  # what was in flight is over
         assert 70 <= double.asked.total() < 200
-        assert not layout.target_path(experiment.results, "A").exists()
+        assert not Layout(experiment.results).evaluation("A").exists()
         kept = sum("question_id" in json.loads(line) for file in experiment.stored() for line in _whole_lines(file))
         assert double.asked.total() - kept <= CONCURRENCY, "at most the replies in flight are lost"
         lost = double.asked.total() - kept
@@ -404,7 +404,7 @@ def test_a_server_that_dies_keeps_its_answers_and_is_not_blamed_on_a_question(tm
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(asking.engines.Server, "alive", lambda self: len(gone) <= 10 and alive(self))
             asking.run(context)
-        found = replies.read(layout.target_path(experiment.results, "A"))
+        found = replies.read(Layout(experiment.results).evaluation("A"))
         assert found.facts["status"] == "failed"
         assert found.facts["reason"].startswith("the server died while it was asked")
         assert (found.facts["answered"], found.facts["failures"]) == (10, 0)
@@ -520,7 +520,7 @@ def _with_prompt(task: str, questions: list[Question]):
 def test_other_questions_than_planned_are_not_asked(tmp_path, double):
     experiment = Experiment(tmp_path, double.url, SMALL)
     context = experiment.context("A")
-    path = data.questions_path(experiment.results, "mgsm")
+    path = Layout(experiment.results).questions("mgsm")
     path.write_text(path.read_text(encoding="utf-8").replace("5", "6"), encoding="utf-8")
     with pytest.raises(asking.engines.InfrastructureError, match=r"mgsm: has SHA-256 .* delete it"):
         asking.run(context)

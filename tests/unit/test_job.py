@@ -15,7 +15,7 @@ import servebench
 from servebench import configuration, engines, plan
 from servebench.engines import environment
 from servebench.outlook import inventory
-from servebench.plan import layout
+from servebench.plan.layout import Layout
 from servebench.sessions import job
 from servebench.store import replies
 from servebench.tables import make
@@ -85,7 +85,7 @@ def test_what_was_answered_as_configured_otherwise_is_not_tabulated(tmp_path: Pa
     assert loaded.evaluations
     target, setting = next(iter(loaded.evaluations.targets.items()))
     digest = plan.digest(inventory.identified(plan.target_spec(loaded, target), setting, tmp_path))
-    file = layout.target_path(tmp_path, target)
+    file = Layout(tmp_path).evaluation(target)
     replies.write(replies.Evaluated(table("answers", []), {"digest": digest}), file)
     assert make._replies(loaded, tmp_path, target).facts == {"digest": digest}
     replies.write(replies.Evaluated(table("answers", []), {"digest": "of another"}), file)

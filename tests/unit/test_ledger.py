@@ -17,7 +17,7 @@ from servebench import plan as planning
 from servebench.cli import status, watch
 from servebench.faults import Fault
 from servebench.outlook import duration, inventory, questions
-from servebench.plan import layout
+from servebench.plan.layout import Layout
 from servebench.sessions import progress
 from servebench.store import measurements, replies
 from servebench.tasks import TASKS
@@ -37,7 +37,7 @@ def test_what_is_left_stands_by_setting(tmp_path: Path) -> None:
         path = inventory.stored_path(plan, tmp_path / "h200", session, users)
         measurements.write(synthetic.record(setting, 0, users, round_, FIGURES), path)
         measurements.Store(tmp_path / "h200").link(
-            path.stem, layout.users_path(tmp_path / "h200", setting, round_, users)
+            path.stem, Layout(tmp_path / "h200").measurement(setting, round_, users)
         )
     lines, failed = status.report(plan, tmp_path)
     assert lines[1:] == [
@@ -55,7 +55,7 @@ def test_what_is_left_stands_by_setting(tmp_path: Path) -> None:
 def test_a_failed_measurement_stands_with_the_command_that_tries_it_again(tmp_path: Path) -> None:
     plan = synthetic.plan_of([{"run": "main", "setting": "llama-np4", "users": 1}])
     setting = plan.settings["llama-np4"]
-    path = layout.users_path(tmp_path / "h200", setting, 1, 1)
+    path = Layout(tmp_path / "h200").measurement(setting, 1, 1)
     path.parent.mkdir(parents=True)
     failed = replace(synthetic.record(setting, 0, 1, 1, FIGURES), status="failed", reason="out of memory")
     measurements.write(failed, path)
@@ -84,7 +84,7 @@ def test_a_damaged_measurement_is_named_and_its_remedy_works(tmp_path: Path) -> 
     for users, digest in names.items():
         measurements.write(synthetic.record(setting, 0, users, 1, FIGURES), kept.path(digest))
         kept.path(digest).write_bytes(b"cut")
-    path = layout.users_path(folder, setting, 1, 1)
+    path = Layout(folder).measurement(setting, 1, 1)
     kept.link(names[1], path)  # of the other the session failed, and Snakemake has removed what stood for it
     lines, failed = status.report(plan, tmp_path, [Path("site.yaml")])
     assert failed == 2
@@ -108,7 +108,7 @@ def test_a_damaged_measurement_is_named_and_its_remedy_works(tmp_path: Path) -> 
 def test_a_damaged_evaluation_does_not_hide_the_others(tmp_path: Path) -> None:
     plan = configuration.read([servebench.ROOT / "config" / "config.yaml"])
     first, second, *_ = plan.evaluations.targets
-    path = layout.target_path(tmp_path / "quickstart", first)
+    path = Layout(tmp_path / "quickstart").evaluation(first)
     path.parent.mkdir(parents=True)
     path.write_bytes(b"cut")
     lines, failed = status.report(plan, tmp_path)
@@ -135,7 +135,7 @@ class Asked:
         self.load()
         for name, task in self.asked.tasks.items():
             questions.copy(
-                TASKS[name], task.set, task.sha256, questions.questions_path(self.folder, name), cache_root=folder
+                TASKS[name], task.set, task.sha256, questions.Layout(self.folder).questions(name), cache_root=folder
             )
 
     def load(self) -> None:
@@ -143,12 +143,12 @@ class Asked:
         self.plan = configuration.load(self.config, [QUICKSTART])
         self.asked = self.plan.evaluations
         self.target = next(iter(self.asked.targets.values()))
-        self.path = layout.target_path(self.folder, self.target.name)
+        self.path = Layout(self.folder).evaluation(self.target.name)
 
     def file(self, task: str, condition: str | None = None) -> Path:
         """Where its replies are kept."""
         spec = planning.target_spec(self.plan, self.target.name)
-        return replies.answers_path(self.folder, planning.answers_digest(spec, task, condition))
+        return Layout(self.folder).replies(planning.answers_digest(spec, task, condition))
 
     def reply(self, *tasks: str, **said: str) -> None:
         """Answer what is left of these tasks."""
@@ -286,7 +286,7 @@ def test_nothing_is_discarded_without_a_reason(tmp_path: Path, why: str) -> None
     record = synthetic.record(setting, 0, 1, 1, FIGURES)
     kept = measurements.Store(tmp_path / "h200")
     measurements.write(record, kept.path(record.identity["digest"]))
-    place = layout.users_path(tmp_path / "h200", setting, 1, 1)
+    place = Layout(tmp_path / "h200").measurement(setting, 1, 1)
     kept.link(record.identity["digest"], place)
     with pytest.raises(Fault, match=r"^--why: "):
         list(status.discard(plan, tmp_path, "main", "llama-np4", None, None, why))

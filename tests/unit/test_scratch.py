@@ -9,7 +9,7 @@ from servebench import configuration, engines, plan
 from servebench.machine.infrastructure import InfrastructureError
 from servebench.models import checking, scratch
 from servebench.outlook import questions
-from servebench.plan import layout
+from servebench.plan.layout import Layout
 from servebench.sessions import asking, job
 from servebench.store import replies
 from servebench.tasks import TASKS
@@ -101,7 +101,7 @@ def test_an_evaluation_loads_the_copy(model, tmp_path, monkeypatch):
     loaded = configuration.load(config, ["config.yaml"])
     (asked,) = loaded.evaluations.tasks.values()
     questions.copy(
-        TASKS["mgsm"], asked.set, asked.sha256, questions.questions_path(results, "mgsm"), cache_root=tmp_path
+        TASKS["mgsm"], asked.set, asked.sha256, questions.Layout(results).questions("mgsm"), cache_root=tmp_path
     )
     (results / "models").mkdir()
     (results / "models" / "small.json").write_text(json.dumps({"key": "small", "sha256": sha256, "size_bytes": 7000}))
@@ -126,4 +126,4 @@ def test_an_evaluation_loads_the_copy(model, tmp_path, monkeypatch):
     )
     assert launched == [tmp_path / "disk" / "servebench-models" / sha256 / "small.gguf"]
     assert launched[0].read_bytes() == path.read_bytes()
-    assert replies.read(layout.target_path(results, "A")).facts["reason"] == "only its model file is looked at"
+    assert replies.read(Layout(results).evaluation("A")).facts["reason"] == "only its model file is looked at"

@@ -18,7 +18,7 @@ from servebench.load.line import Line
 from servebench.load.measurement import Measurement
 from servebench.machine import watcher
 from servebench.outlook import inventory
-from servebench.plan import layout
+from servebench.plan.layout import Layout
 from servebench.sessions import job, measuring
 from servebench.store import measurements
 
@@ -53,14 +53,14 @@ class Measured:
         return [self.kept.status(self.digest(users)) for users in (1, 2)]
 
     def links(self) -> list[bool]:
-        return [layout.users_path(self.results, self.session.setting, 1, users).exists() for users in (1, 2)]
+        return [Layout(self.results).measurement(self.session.setting, 1, users).exists() for users in (1, 2)]
 
     def reasons(self) -> list[str]:
         return [thrown.why for thrown in self.kept.discarded()]
 
     def row(self, users: int) -> dict[str, Any]:
         """Of the table `measurements`."""
-        record = measurements.read(layout.users_path(self.results, self.session.setting, 1, users))
+        record = measurements.read(Layout(self.results).measurement(self.session.setting, 1, users))
         (row,) = tables.measurements([record], Line()).to_pylist()
         return row  # type: ignore[no-any-return]
 

@@ -20,7 +20,8 @@ from servebench.load.figures import measurement_figures
 from servebench.load.line import Line
 from servebench.models.kv_cache import Cache, Layer
 from servebench.outlook import inventory
-from servebench.plan import Plan, layout
+from servebench.plan import Plan
+from servebench.plan.layout import Layout
 from servebench.store import measurements
 from servebench.store.measurements import Record
 from servebench.tables import derived, make
@@ -60,7 +61,7 @@ def measured(tmp_path: Path) -> Plan:
         place = record.identity
         session, users = sessions[place["setting"], place["round"]], place["users"]
         digest = inventory.stored_path(plan, tmp_path, session, users).stem
-        path = layout.users_path(tmp_path, session.setting, session.round, users)
+        path = Layout(tmp_path).measurement(session.setting, session.round, users)
         measurements.write(replace(record, identity={**place, "digest": digest}), path)
     return plan
 

@@ -19,7 +19,7 @@ from servebench.load.endpoint import Endpoint
 from servebench.load.run import measure
 from servebench.load.workers import LoadError
 from servebench.load.workload import Workload
-from servebench.plan import layout
+from servebench.plan.layout import Layout
 from servebench.sessions import job, measuring
 
 DELAY_S = 0.03
@@ -135,7 +135,7 @@ def test_a_key_goes_with_what_is_asked_and_with_the_load(
     measuring.run(next(loaded.sessions()), context)
     assert double.keys == {"Bearer secret"}
     assert [endpoint.api_key_env for endpoint in endpoints] == ["FAR_KEY"]
-    path = layout.users_path(tmp_path, loaded.settings["s"], 1, 1)
+    path = Layout(tmp_path).measurement(loaded.settings["s"], 1, 1)
     assert "secret" not in path.read_bytes().decode(errors="replace")
 
 

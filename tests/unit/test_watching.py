@@ -16,7 +16,8 @@ import synthetic
 from servebench import configuration
 from servebench.cli import watch
 from servebench.outlook import duration, inventory
-from servebench.plan import Plan, Session, layout
+from servebench.plan import Plan, Session
+from servebench.plan.layout import Layout
 from servebench.sessions import progress
 from servebench.store import replies
 from servebench.tasks.schemas import table
@@ -89,7 +90,7 @@ def evaluating(results: Path, target: str) -> tuple[Plan, progress.Publisher]:
 def test_an_evaluation_is_shown_with_its_task_its_questions_and_the_time_left(tmp_path: Path) -> None:
     plan, publisher = evaluating(tmp_path, "Q4_1")
     failed = plan.evaluations.targets["Q4_0"]
-    path, digest = layout.target_path(tmp_path, "Q4_0"), inventory.target_digest(plan, tmp_path, failed)
+    path, digest = Layout(tmp_path).evaluation("Q4_0"), inventory.target_digest(plan, tmp_path, failed)
     path.parent.mkdir(parents=True)
     replies.write(replies.Evaluated(table("answers", []), {"digest": digest, "reason": "would not start"}), path)
     with publisher as published:

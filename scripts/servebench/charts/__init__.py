@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from servebench.plan.layout import Layout
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -114,12 +116,13 @@ def draw(style: Mapping[str, Any], results: Path) -> list[Path]:
     from servebench.charts.style import Style
     from servebench.tables import read_all
 
-    plan = planning.from_json((results / "plan.json").read_bytes())
-    look, tables = Style.configured(style, plan), read_all(results / "tables")
+    layout = Layout(results)
+    plan = planning.from_json(layout.plan.read_bytes())
+    look, tables = Style.configured(style, plan), read_all(layout.tables)
     return [
         path
         for name in CHARTS
-        for path in save(whole(name, tables, look, list(plan.runs)), results / "charts" / name, look.language)
+        for path in save(whole(name, tables, look, list(plan.runs)), layout.charts / name, look.language)
     ]
 
 
@@ -130,4 +133,4 @@ def pictures(results: Path) -> list[Path]:
     """
     from servebench.charts.files import picture
 
-    return [picture(results / "charts" / f"{name}.svg") for name in CHARTS]
+    return [picture(Layout(results).chart(name, "svg")) for name in CHARTS]

@@ -21,6 +21,7 @@ from servebench.cli.load import app as load_app
 from servebench.cli.score import app as tasks_app
 from servebench.faults import Fault
 from servebench.machine.infrastructure import DISK, ROOM
+from servebench.plan.layout import RESULTS
 
 app = typer.Typer(
     help="Measure what LLM servers really do when many people use them at once.",
@@ -240,7 +241,7 @@ def status(configfile: ConfigFiles = None, config: Overrides = None) -> None:
     """What is measured, what failed or was discarded, and the command to repeat it. Exit code 1 when any failed."""
     from servebench.cli import status
 
-    lines, failed = status.report(_plan(configfile, config), Path("results"), configfile or ())
+    lines, failed = status.report(_plan(configfile, config), RESULTS, configfile or ())
     print("\n".join(lines))
     raise typer.Exit(1 if failed else 0)
 
@@ -256,7 +257,7 @@ def watch(
 
     plan = _plan(configfile, config)
     with suppress(KeyboardInterrupt):
-        watch.command(plan, Path("results") / plan.experiment, once=once)
+        watch.command(plan, RESULTS / plan.experiment, once=once)
 
 
 @app.command()
@@ -285,7 +286,7 @@ def discard(
     from servebench.cli import status
 
     plan = _plan(configfile, config)
-    found = status.discard(plan, Path("results"), run, setting, round_, users, why, configfile or ())
+    found = status.discard(plan, RESULTS, run, setting, round_, users, why, configfile or ())
     for line in found:
         print(line)
 

@@ -19,6 +19,7 @@ from servebench.faults import Fault
 from servebench.machine import cache, gpu, host
 from servebench.outlook import duration, requirements
 from servebench.plan import Plan
+from servebench.plan.layout import RESULTS
 
 GIB = 2**30
 # Of a configuration's texts (config/schema.yaml).
@@ -29,7 +30,7 @@ def command(plan: Plan, language: str) -> None:
     """Print all of it, the configuration's texts in `language` (en or ja). Starts and fetches nothing."""
     if language not in LANGUAGES:
         raise Fault(f"--language: {language!r} is unknown; one of {', '.join(LANGUAGES)}")
-    results, cache_root = Path("results") / plan.experiment, cache.root(plan.runtime.cache)
+    results, cache_root = RESULTS / plan.experiment, cache.root(plan.runtime.cache)
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"[bold]{escape(say(plan.title, language))}[/bold]")
     for run in plan.runs:

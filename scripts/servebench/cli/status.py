@@ -13,7 +13,8 @@ from servebench.cli.load_report import counted
 from servebench.faults import Fault
 from servebench.load.jsonl import sendable
 from servebench.outlook import duration, inventory
-from servebench.plan import Plan, Setting, layout
+from servebench.plan import Plan, Setting
+from servebench.plan.layout import Layout
 from servebench.sessions import progress
 from servebench.store import measurements, replies
 
@@ -50,7 +51,7 @@ def report(plan: Plan, results: Path, configfiles: Sequence[Path] = ()) -> tuple
     lines += [f"running: {watch.line(said)}" for said in progress.running(folder)]
     failed = len(failing)
     for target in plan.evaluations.targets.values() if plan.evaluations else ():
-        path = layout.target_path(folder, target.name)
+        path = Layout(folder).evaluation(target.name)
         line = _evaluation(plan, folder, target)
         lines.append(f"{line.word}: evaluation of {target.name}{line.text}")
         failed += line.word in ("failed", "damaged")
@@ -131,7 +132,7 @@ class _State(NamedTuple):
 def _evaluation(plan: Plan, folder: Path, target: Setting) -> _State:
     """By what is kept of its replies; its file alone says that its engine did not live through it."""
     assert plan.evaluations
-    path = layout.target_path(folder, target.name)
+    path = Layout(folder).evaluation(target.name)
     try:
         facts = replies.read(path).facts if path.exists() else {}
     except Fault as error:
@@ -192,5 +193,5 @@ def _all(plan: Plan, folder: Path) -> Iterator[_Measurement]:
     for session in plan.sessions():
         setting, round_ = session.setting, session.round
         for users in setting.users:
-            path = layout.users_path(folder, setting, round_, users)
+            path = Layout(folder).measurement(setting, round_, users)
             yield _Measurement(setting, round_, users, path, inventory.stored_path(plan, folder, session, users))

@@ -14,8 +14,7 @@ from servebench import plan as planning
 from servebench.faults import Fault
 from servebench.outlook.questions import asked_questions
 from servebench.plan import ALONE, LOADED, Evaluations, Plan, Session, Setting
-from servebench.plan.layout import target_path
-from servebench.store import measurements
+from servebench.plan.layout import Layout
 from servebench.store import replies as answers
 
 
@@ -61,7 +60,7 @@ def missing(plan: Plan, results: Path) -> list[tuple[Session, list[int]]]:
 def stored_path(plan: Plan, results: Path, session: Session, users: int) -> Path:
     """Where a measurement is kept, under the name of what determines it."""
     spec = identified(planning.session_spec(plan, session.setting), session.setting, results)
-    return measurements.Store(results).path(planning.measurement_id(spec, users, session.round))
+    return Layout(results).stored(planning.measurement_id(spec, users, session.round))
 
 
 def done(plan: Plan, results: Path) -> int:
@@ -83,7 +82,7 @@ def _answered(asked: Evaluations, part: Part, results: Path, spec: str) -> Part:
         questions = asked_questions(results, part.task, asked.tasks[part.task])
     except (OSError, Fault):  # not there yet, or those of another set, which are replaced before anything is asked
         return part
-    path = answers.answers_path(results, planning.answers_digest(spec, part.task, part.condition))
+    path = Layout(results).replies(planning.answers_digest(spec, part.task, part.condition))
     replies = _replies(path, path.stat().st_mtime_ns) if path.exists() else {}
     if part.condition:
         questions, repeats = questions[: part.questions], range(1, 2)
@@ -110,7 +109,7 @@ def _target_spec(plan: Plan, results: Path, target: Setting) -> str:
 
 def given_up(plan: Plan, results: Path, target: Setting) -> str | None:
     """Why a target that is as the plan has it could not be asked everything; None when that is not so."""
-    path = target_path(results, target.name)
+    path = Layout(results).evaluation(target.name)
     facts = answers.read_facts(path) if path.exists() else {}
     return facts["reason"] if facts.get("digest") == target_digest(plan, results, target) else None
 
@@ -125,12 +124,8 @@ def identified(spec: str, setting: plan.Setting, results: Path) -> str:
 
 def manifest_of(model: plan.Model, results: Path) -> dict[str, Any] | None:
     """What the first fetch of this model found, if it was there."""
-    path = _manifest_path(model, results)
+    path = Layout(results).model(model.key)
     manifest = dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
     # In a folder without Snakemake's records it may be of what the key stood for before.
     known = "sha256" if model.sha256 else "requantize" if model.requantize else "source"
     return manifest if manifest.get(known) == getattr(model, known) else None
-
-
-def _manifest_path(model: plan.Model, results: Path) -> Path:
-    return results / "models" / f"{model.key}.json"

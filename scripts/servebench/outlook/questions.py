@@ -9,18 +9,14 @@ from pathlib import Path
 from servebench import ROOT, models
 from servebench.machine.infrastructure import InfrastructureError
 from servebench.plan import Model, TaskSet
+from servebench.plan.layout import Layout
 from servebench.tasks import TASKS, sets
 from servebench.tasks.task import Question, Task
 
 
-def questions_path(results: Path, task: str) -> Path:
-    """The file a task's questions are asked from, byte by byte the published one or our own."""
-    return results / "evaluations" / "questions" / task
-
-
 def asked_questions(results: Path, task: str, asked: TaskSet) -> list[Question]:
     """The questions that are asked of a task, in file order; InfrastructureError when the file is another one."""
-    path = questions_path(results, task)
+    path = Layout(results).questions(task)
     content = path.read_bytes()
     if (found := hashlib.sha256(content).hexdigest()) != asked.sha256:
         raise InfrastructureError(f"{path}: has SHA-256 {found}, not {asked.sha256}; delete it")

@@ -18,6 +18,7 @@ from servebench import plan as planning
 from servebench import tables
 from servebench.faults import Fault
 from servebench.plan import Plan
+from servebench.plan.layout import RESULTS, Layout
 from servebench.report.ranges import overlap
 from servebench.tables.files import Row, rows_of
 from servebench.words.numbers import span
@@ -96,13 +97,13 @@ class Comparison:
 
 def read(name: str) -> Experiment:
     """An experiment by its name, or by its folder; raises NothingToCompare where its tables are not made yet."""
-    folder = next((f for f in (Path(name), Path("results") / name) if (f / "plan.json").exists()), None)
+    folder = next((f for f in (Path(name), RESULTS / name) if Layout(f).plan.exists()), None)
     if folder is None:
         raise NothingToCompare(f"{name}: is neither a folder with a plan.json nor an experiment under results/")
-    found = tables.read_all(folder / "tables", ("settings", "measurements"))
+    found = tables.read_all(Layout(folder).tables, ("settings", "measurements"))
     if len(found) < 2:
         raise NothingToCompare(f"{folder}/tables: is not made yet; run snakemake for this experiment first")
-    return Experiment(folder=folder, plan=planning.from_json((folder / "plan.json").read_bytes()), tables=found)
+    return Experiment(folder=folder, plan=planning.from_json(Layout(folder).plan.read_bytes()), tables=found)
 
 
 def compare(first: Experiment, second: Experiment) -> Comparison:

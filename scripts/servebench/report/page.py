@@ -22,6 +22,7 @@ from servebench import plan as planning
 from servebench.charts.files import javascript
 from servebench.charts.style import ENGINES, FAINT, INK, LINE, MUTED, PAPER, Style
 from servebench.plan import Plan
+from servebench.plan.layout import Layout
 from servebench.report import answer, content, evaluated, published, questions
 from servebench.report.spoken import HERE, attribute, both, hover, mark, own_text, sentence
 from servebench.tables import SCHEMAS, read_all
@@ -39,9 +40,10 @@ def build(style: Mapping[str, Any], results: Path) -> Path:
 
     `style` is the configuration's `charts` section.
     """
-    plan = planning.from_json((results / "plan.json").read_bytes())
-    tables = read_all(results / "tables")
-    path = results / "report" / "index.html"
+    layout = Layout(results)
+    plan = planning.from_json(layout.plan.read_bytes())
+    tables = read_all(layout.tables)
+    path = layout.page
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")
     part.write_text(page(tables, plan, style), encoding="utf-8")

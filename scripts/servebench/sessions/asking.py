@@ -31,12 +31,13 @@ from servebench.machine import cpus
 from servebench.machine.identity import machine
 from servebench.outlook import duration
 from servebench.outlook.questions import asked_questions
-from servebench.plan import ALONE, LOADED, layout
+from servebench.plan import ALONE, LOADED
 from servebench.plan.identity import named
+from servebench.plan.layout import Layout
 from servebench.sessions.client import Asked, ask_all, client_for
 from servebench.sessions.job import Context, workload_of
 from servebench.sessions.progress import ASKING, Publisher
-from servebench.store.replies import AnswerFile, Evaluated, answers_path, write
+from servebench.store.replies import AnswerFile, Evaluated, write
 from servebench.tasks import TASKS
 from servebench.tasks.schemas import table
 from servebench.tasks.scores import answer_row, failed_row
@@ -89,7 +90,7 @@ class _Evaluation:
 
     def _file(self, task: str, condition: str | None) -> AnswerFile:
         digest = plan.answers_digest(self.context.spec, task, condition)
-        return AnswerFile(answers_path(self.context.results, digest))
+        return AnswerFile(Layout(self.context.results).replies(digest))
 
     def close(self) -> None:
         """Nothing more is kept."""
@@ -253,7 +254,7 @@ class _Evaluation:
             "sessions": sorted(sessions.values(), key=lambda session: session["started_at"]),
             "servebench": {"version": servebench.__version__, "prompts": PROMPTS},
         }
-        write(Evaluated(table("answers", rows), facts), layout.target_path(self.context.results, self.setting.name))
+        write(Evaluated(table("answers", rows), facts), Layout(self.context.results).evaluation(self.setting.name))
         log.info(
             "evaluations %s: %d of %d questions answered, %d failed",
             self.setting.name,

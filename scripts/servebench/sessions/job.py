@@ -17,7 +17,8 @@ from servebench.load.prompts import BUILT_IN
 from servebench.load.workload import Workload
 from servebench.machine import cache
 from servebench.models import scratch
-from servebench.outlook.inventory import _manifest_path, identified, manifest_of
+from servebench.outlook.inventory import identified, manifest_of
+from servebench.plan.layout import Layout
 
 log = logging.getLogger("servebench")
 
@@ -54,7 +55,7 @@ class Context:
         model = self.models[setting.model.key]
         manifest = manifest_of(model, self.results)
         if manifest is None:
-            path = _manifest_path(model, self.results)
+            path = Layout(self.results).model(model.key)
             raise engines.InfrastructureError(f"{path}: is not of models.{model.key}; remove it and run the same again")
         path = models.ensure(
             manifest,
@@ -80,7 +81,7 @@ class Context:
 
     def _environment(self, name: str, lock_sha256: str | None) -> dict[str, Any]:
         """What a rule has made; made here where that was of another lock, or on another machine."""
-        made = dict(json.loads((self.results / "engines" / f"{name}.json").read_text(encoding="utf-8")))
+        made = dict(json.loads(Layout(self.results).environment(name).read_text(encoding="utf-8")))
         if made["lock_sha256"] == lock_sha256 and Path(made["python"]).exists():
             return made
         return environment.make(name, ROOT / "envs" / f"{name}.lock", cache.root(self.runtime.cache), progress=log.info)

@@ -31,7 +31,7 @@ from servebench.machine import cache, cpus
 from servebench.machine.identity import machine
 from servebench.machine.watcher import Watcher
 from servebench.outlook import duration, inventory
-from servebench.plan import layout
+from servebench.plan.layout import Layout
 from servebench.sessions.job import Context, workload_of
 from servebench.sessions.progress import Publisher
 from servebench.store import measurements
@@ -52,7 +52,7 @@ def run(session: plan.Session, context: Context) -> None:
         status = kept.status(digest)
         if status == "failed" and context.retry_failed:
             kept.discard(digest, "failed; tried again")
-        if not _linked(kept, digest, layout.users_path(context.results, setting, session.round, users)):
+        if not _linked(kept, digest, Layout(context.results).measurement(setting, session.round, users)):
             missing.append(users)
     if missing:
         with Publisher(context.results, session) as published:
@@ -254,7 +254,7 @@ class _Measuring:
         return found
 
     def _output(self, users: int) -> Path:
-        return layout.users_path(self.context.results, self.setting, self.session.round, users)
+        return Layout(self.context.results).measurement(self.setting, self.session.round, users)
 
     def _digest(self, users: int) -> str:
         return plan.measurement_id(self.context.spec, users, self.session.round)
@@ -278,7 +278,7 @@ class _Measuring:
 
     def _say(self, users: int, measured: Measurement) -> None:
         """One line on the console: which measurement of how many, what it gave, time left."""
-        path = self.context.results / "plan.json"
+        path = Layout(self.context.results).plan
         whole = plan.from_json(path.read_bytes()) if path.exists() else None
         line = whole.line if whole else Line()
         found = figures.measurement_figures(measured.requests, measured.chunks, measured.meta, line)

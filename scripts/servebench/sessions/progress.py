@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from servebench import plan
 from servebench.engines import devices
+from servebench.plan.layout import Layout
 
 LOADING = ("warmup", "window", "drain", "whole")  # phases of a session
 ASKING = "asking"  # the one of an evaluation
@@ -80,7 +81,7 @@ class Publisher:
     def __init__(self, results: Path, session: plan.Session, kind: str = "session") -> None:
         """`results` is results/<experiment>; `kind`: session, or evaluation."""
         setting = session.setting
-        self.path = results / "progress" / f"{kind}-{setting.run}-{setting.name}-round{session.round}.json"
+        self.path = Layout(results).progress / f"{kind}-{setting.run}-{setting.name}-round{session.round}.json"
         own = psutil.Process()
         self.said: dict[str, Any] = {
             "kind": kind,
@@ -122,7 +123,7 @@ class Publisher:
 
 def running(results: Path) -> Iterator[dict[str, Any]]:
     """What each job that still runs said last, in the order of their names; damaged files are passed over."""
-    for path in sorted((results / "progress").glob("*.json")):
+    for path in sorted(Layout(results).progress.glob("*.json")):
         try:
             content = path.read_bytes()
             phase = msgspec.json.decode(content, type=_Said).phase

@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 
 from servebench.faults import Fault
 from servebench.load.records import CHUNKS_SCHEMA, check_chunks, check_requests
-from servebench.plan.layout import PLACE, measurement_path
+from servebench.plan.layout import PLACE, Layout
 
 METADATA_KEY = b"servebench"
 
@@ -124,12 +124,11 @@ class Store:
     """The measurements of one experiment under `results/<experiment>`."""
 
     def __init__(self, experiment_dir: Path) -> None:
-        self.results = experiment_dir
-        self.root = experiment_dir / "store"
+        self._layout = Layout(experiment_dir)
 
     def path(self, digest: str) -> Path:
         """Where the measurement named `digest` is or will be."""
-        return self.root / f"{digest}.parquet"
+        return self._layout.stored(digest)
 
     def status(self, digest: str) -> str | None:
         """ "ok" or "failed" when the measurement is there, None when it is not."""
@@ -150,7 +149,7 @@ class Store:
         """
         path = self.path(digest)
         place = place or read_metadata(path)["identity"]
-        output = measurement_path(self.results, place)
+        output = self._layout.measurement_at(place)
         kept = self._noted(digest, why, place)
         if path.exists():
             output.unlink(missing_ok=True)
@@ -163,7 +162,7 @@ class Store:
 
     def _noted(self, digest: str, why: str, place: Mapping[str, Any]) -> Path:
         """Write why something is discarded; where it is to go. The note means nothing before it is there."""
-        folder = self.root / "discarded"
+        folder = self._layout.discarded
         folder.mkdir(parents=True, exist_ok=True)
         number = next(n for n in itertools.count(1) if not list(folder.glob(f"{digest}-{n}.*")))
         kept = folder / f"{digest}-{number}.parquet"
@@ -176,7 +175,7 @@ class Store:
 
     def discarded(self) -> Iterator[Discarded]:
         """All discarded measurements, oldest first."""
-        paths = (self.root / "discarded").glob("*.json")
+        paths = self._layout.discarded.glob("*.json")
         # Killed between the note and the move, what was to be discarded is still there.
         notes = [(_note(path), path) for path in paths if path.with_suffix(".parquet").exists()]
         for note, path in sorted(notes, key=lambda pair: (pair[0]["discarded_at"], pair[1])):

@@ -20,11 +20,6 @@ Key = tuple[int, str]
 """(repeat, question_id)"""
 
 
-def answers_path(results: Path, digest: str) -> Path:
-    """The file of the replies with this `plan.answers_digest`; `results` is results/<experiment>."""
-    return results / "store" / "answers" / f"{digest}.jsonl"
-
-
 class Answers:
     """What is in a file of a target's replies to one task.
 

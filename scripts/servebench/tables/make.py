@@ -13,7 +13,8 @@ from servebench.models.kv_cache import Cache
 from servebench.outlook import inventory
 from servebench.outlook.inventory import manifest_of
 from servebench.outlook.questions import asked_questions
-from servebench.plan import Plan, Session, from_json, layout
+from servebench.plan import Plan, Session, from_json
+from servebench.plan.layout import Layout
 from servebench.store import measurements
 from servebench.store import replies as answers
 from servebench.tables import published
@@ -31,7 +32,8 @@ def run(results: Path) -> None:
 
     Raises Outdated when a measurement, or a target's replies, came from another configuration.
     """
-    plan = from_json((results / "plan.json").read_bytes())
+    layout = Layout(results)
+    plan = from_json(layout.plan.read_bytes())
     asked = plan.evaluations
     sources = Sources(
         plan=plan,
@@ -43,14 +45,13 @@ def run(results: Path) -> None:
         published=_published(plan.reference) if plan.reference else (),
     )
     made = sources.tables(tables_of(plan))
-    directory = results / "tables"
-    write(directory, made)
-    published.write(made, plan, directory)
+    write(layout.tables, made)
+    published.write(made, plan, layout.tables)
 
 
 def _record(plan: Plan, results: Path, session: Session, users: int) -> measurements.Record:
     """The record, at its setting's place in the experiment as it is now; it keeps the one of when it was measured."""
-    path = layout.users_path(results, session.setting, session.round, users)
+    path = Layout(results).measurement(session.setting, session.round, users)
     record = measurements.read(path)
     if record.identity["digest"] != inventory.stored_path(plan, results, session, users).stem:
         raise Outdated(f"{path}: was measured as configured otherwise; move it away and run the same again")
@@ -64,7 +65,7 @@ def _published(reference: str) -> list[dict[str, Any]]:
 def _replies(plan: Plan, results: Path, target: str) -> answers.Evaluated:
     asked = plan.evaluations
     assert asked
-    path = layout.target_path(results, target)
+    path = Layout(results).evaluation(target)
     found = answers.read(path)
     if found.facts.get("digest") != inventory.target_digest(plan, results, asked.targets[target]):
         raise Outdated(f"{path}: was answered as configured otherwise; remove it and run the same again")
