@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(workflow.basedir) / "scripts"))
 from servebench import configuration
 from servebench import plan as planning
 from servebench.charts import CHARTS, KINDS
+from servebench.engines import ADAPTERS
 from servebench.machine.infrastructure import InfrastructureError, api_key
 from servebench.outlook import duration
 from servebench.plan.layout import Layout

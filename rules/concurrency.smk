@@ -20,7 +20,7 @@ for rank, setting in enumerate(PLAN.settings.values()):
         priority: session_priority(rank)
         resources:
             **session_cpus(setting),
-            gpu=setting.gpus,
+            gpu=ADAPTERS[setting.engine.kind].gpus(setting),
             url=int(setting.engine.kind == "url"),
             nodes=1,
             runtime=session_minutes(setting),

@@ -43,7 +43,7 @@ if PLAN.evaluations:
             priority: -rank
             resources:
                 **session_cpus(target),
-                gpu=target.gpus,
+                gpu=ADAPTERS[target.engine.kind].gpus(target),
                 url=int(target.engine.kind == "url"),
                 nodes=1,
                 runtime=evaluation_minutes(target),

@@ -9,6 +9,7 @@ import yaml
 
 import servebench
 from servebench import configuration, models, plan, tables
+from servebench.engines import ADAPTERS
 from servebench.machine import cache
 from servebench.outlook import questions as data
 from servebench.plan.layout import Layout
@@ -88,11 +89,11 @@ def test_the_ids_of_a_prompt_are_those_the_server_counts(llama):
     """As many as the server says it was sent, so that the template and its special tokens are the real ones."""
     messages = [{"role": "user", "content": "次の質問に答えてください。1足す1は？"}]
     with llama(slots=1) as server, asking.httpx.Client(base_url=server.url, timeout=60) as client:
-        ids = asking.rendered(client, "llama-server", server.model, messages, {})
+        ids = ADAPTERS["llama-server"].prompt_tokens(client, server.model, messages, {})
         body = {"model": server.model, "messages": messages, "max_tokens": 1}
         usage = client.post("/v1/chat/completions", json=body).json()["usage"]
         assert ids is not None
         assert len(ids) == usage["prompt_tokens"]
-        assert asking.rendered(client, "ollama", server.model, messages, {}) is None
+        assert ADAPTERS["ollama"].prompt_tokens(client, server.model, messages, {}) is None
     with asking.httpx.Client(base_url=server.url, timeout=5) as client:
-        assert asking.rendered(client, "llama-server", server.model, messages, {}) is None, "gone"
+        assert ADAPTERS["llama-server"].prompt_tokens(client, server.model, messages, {}) is None, "gone"

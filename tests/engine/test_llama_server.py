@@ -44,7 +44,7 @@ def test_flags_of_the_extra_run(llama: Callable[..., Any], setting: dict[str, An
 def test_a_context_the_model_was_not_made_for_stops_the_setting(llama: Callable[..., Any]) -> None:
     with (
         pytest.raises(engines.AskedNotGot, match="n_ctx_slot: asked"),
-        llama(slots=2, args=("-np", "2", "-c", "300000")),
+        llama(slots=2, context=150_000),
     ):
         pass
 

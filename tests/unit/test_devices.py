@@ -4,11 +4,10 @@ import subprocess
 import sys
 import textwrap
 
-import msgspec
 import pytest
 
 from servebench import plan
-from servebench.engines import devices
+from servebench.engines import ADAPTERS, devices
 from servebench.machine import gpu
 from servebench.machine.infrastructure import InfrastructureError
 
@@ -140,6 +139,5 @@ def test_a_setting_needs_the_gpus_its_arguments_name(args, count):
     model = plan.Model(key="m", name="M")
     engine = plan.Engine(key="e", kind="vllm")
     setting = plan.Setting(name="s", run="r", engine=engine, model=model, slots=1, users=(1,), args=args)
-    assert setting.gpus == count
-    far = plan.Engine(key="e", kind="url", url="http://far")
-    assert msgspec.structs.replace(setting, engine=far).gpus == 0
+    assert ADAPTERS["vllm"].gpus(setting) == ADAPTERS["simulator"].gpus(setting) == count
+    assert ADAPTERS["url"].gpus(setting) == 0

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from servebench import plan
-from servebench.engines import launch, llama_server
+from servebench.engines import ADAPTERS, launch, llama_server
 from servebench.engines.base import Launch, LaunchFailed
 from servebench.engines.devices import Devices
 from servebench.engines.llama_server import LlamaServer
@@ -163,8 +163,22 @@ def test_arguments_follow_from_the_setting_and_its_own_win() -> None:
         "-m /m/small.gguf --alias small --host 127.0.0.1 --port 8080 -np 4 -c 2048 "
         "--jinja --metrics --reasoning-budget 0"
     )
-    on_gpu = adapter(GPU, args=("-c", "4096", "--kv-unified", "--reasoning-budget", "100")).command(8080).argv
-    assert " ".join(on_gpu[2:]).endswith("-np 4 -ngl 99 --jinja --metrics -c 4096 --kv-unified --reasoning-budget 100")
+    on_gpu = adapter(GPU, args=("-c", "2048", "--kv-unified", "--reasoning-budget", "100")).command(8080).argv
+    assert " ".join(on_gpu[2:]).endswith("-np 4 -ngl 99 --jinja --metrics -c 2048 --kv-unified --reasoning-budget 100")
+
+
+@pytest.mark.parametrize(
+    ("argv", "tokens"),
+    [
+        (["llama-server", "-b", "2048", "-ub", "2048"], 2048),
+        (["llama-server", "-np", "16"], 512),  # llama-server's default
+        (["llama-server", "-ub", "512", "--ubatch-size=1024"], 1024),
+        (["llama-server", "--ubatch_size", "256"], 256),
+    ],
+)
+def test_the_micro_batch_is_the_last_one_given(argv: list[str], tokens: int) -> None:
+    assert ADAPTERS["llama-server"].micro_batch(argv) == tokens
+    assert ADAPTERS["vllm"].micro_batch(argv) is None
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,6 @@ def facts(
     [
         (ARGUMENTS + CACHE, {}, 16, []),
         (ARGUMENTS + CACHE, {"slots": 4}, 16, [("slots", 4, 16)]),
-        (ARGUMENTS + CACHE, {"slots": 4, "args": ("--max-num-seqs", "16")}, 16, []),
         (CACHE, {}, None, []),  # a build that does not say
     ],
 )

@@ -60,7 +60,8 @@ def launched(
     with _full_disk_told(log_path), ExitStack() as stack:
         held = devices.Devices()
         if not issubclass(adapter_type, Url):
-            held = stack.enter_context(devices.held(runtime.device, count=setting.gpus, uses_gpu=adapter_type.uses_gpu))
+            count, uses_gpu = adapter_type.gpus(setting), adapter_type.uses_gpu
+            held = stack.enter_context(devices.held(runtime.device, count=count, uses_gpu=uses_gpu))
         adapter = adapter_type(
             Launch(
                 setting=setting,

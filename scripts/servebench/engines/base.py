@@ -14,6 +14,7 @@ from typing import Any, TypedDict
 import httpx
 
 from servebench import plan
+from servebench.engines.arguments import Option
 from servebench.load import body
 from servebench.load.reply import Completion, ReplyError, completion, evidence
 from servebench.machine.gpu import Gpu
@@ -131,6 +132,8 @@ class Adapter(ABC):
     loads_model = True  # from a file or folder of this machine; it then needs the setting's `context`, too
     fills_device = False  # takes a share of the device's memory, whatever it needs, instead of allotting every slot
     start_s = 10.0  # about: from launch to the first token and to stop again, without reading the weights
+    slots = Option()  # what the engine calls a setting's `slots`
+    context = Option()  # and its `context`
 
     def __init__(self, launch: Launch) -> None:
         self.launch = launch
@@ -145,6 +148,49 @@ class Adapter(ABC):
         """Types of the KV cache's keys and values that the setting asks for, as `models.kv_cache` names them where it
         knows them. An engine left to itself keeps 16 bits."""
         return "f16", "f16"
+
+    @staticmethod
+    def gpus(setting: plan.Setting) -> int:
+        """Return how many GPUs of one node the setting needs.
+
+        An engine that runs on the CPU needs 1 too: the device that a session holds, and its turn among the sessions.
+        """
+        return 1
+
+    @staticmethod
+    def memory_share(setting: plan.Setting) -> float:
+        """Return the share of its device's memory that the server may take; raises Fault for an impossible share."""
+        return 1.0
+
+    @staticmethod
+    def micro_batch(argv: Sequence[str]) -> int | None:
+        """Return how many prompt tokens a server started by `argv` takes in one computation.
+
+        None for an engine whose command line does not say.
+        """
+        return None
+
+    @classmethod
+    def prompt_tokens(
+        cls, client: httpx.Client, model: str, messages: Sequence[Mapping[str, str]], extra: Mapping[str, Any]
+    ) -> list[int] | None:
+        """Return the token ids that the server makes of a prompt, after its chat template.
+
+        Two servers with different ids are not asked the same question. `extra` is what requests add to their bodies;
+        its `chat_template_kwargs` change the template's output. None when the engine has no way to say, or answers
+        with an error.
+        """
+        template = {key: extra[key] for key in ("chat_template_kwargs",) if extra.get(key) is not None}
+        try:
+            answer = cls.tokenized(client, {"model": model, "messages": messages, **template})
+            return None if answer is None else [int(token) for token in answer["tokens"]]
+        except (httpx.HTTPError, ValueError, KeyError, TypeError):
+            return None
+
+    @staticmethod
+    def tokenized(client: httpx.Client, request: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the server's answer with the `tokens` of a chat request; None for an engine that has none."""
+        return None
 
     @property
     def model(self) -> str:
@@ -220,6 +266,14 @@ def ask(adapter: Adapter, client: httpx.Client, max_tokens: int) -> Completion:
     answer = completion(response.status_code, response.content)
     if answer.finish_reason is None or not (answer.text or answer.reasoning or answer.completion_tokens):
         raise ReplyError(f"no token came: {evidence(response.content)}")
+    return answer
+
+
+def post(client: httpx.Client, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON answer to a POST. Raises httpx.HTTPError, and ValueError when the answer is not JSON."""
+    response = client.post(path, json=body)
+    response.raise_for_status()
+    answer: dict[str, Any] = response.json()
     return answer
 
 

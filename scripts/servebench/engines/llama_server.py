@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,13 @@ import httpx
 
 from servebench import plan
 from servebench.engines import llama_log, runtime
-from servebench.engines.arguments import last, unless, value
-from servebench.engines.base import Adapter, Command, Difference, sha256, unlike
+from servebench.engines.arguments import Option, integer, last, unless, value
+from servebench.engines.base import Adapter, Command, Difference, post, sha256, unlike
 from servebench.machine.infrastructure import InfrastructureError
 
 LAUNCHER = Path(__file__).with_name("llama_wheel.py")
 IDLE_TIMEOUT_S = 30.0
+MICRO_BATCH = 512  # llama-server's own --ubatch-size
 CONTEXT_PADDING = 256  # llama.cpp rounds the context up to a multiple of it
 # llama.cpp's names of file types that differ from the names of the files.
 FILE_TYPES = {
@@ -32,7 +33,10 @@ FILE_TYPES = {
 
 
 class LlamaServer(Adapter):
-    """Slots are `-np`; the context of the whole is `-c` = slots × context, which each slot gets its part of."""
+    """Slots are `-np`; `-c` is the context of all slots together, of which each gets its part: slots × context."""
+
+    slots = Option(("-np", "--parallel"), ("LLAMA_ARG_N_PARALLEL",))
+    context = Option(("-c", "--ctx-size"), ("LLAMA_ARG_CTX_SIZE",), all_slots=True)
 
     @staticmethod
     def cache_types(setting: plan.Setting) -> tuple[str, str]:
@@ -41,6 +45,18 @@ class LlamaServer(Adapter):
         val = value(setting.args, ("-ctv", "--cache-type-v")) or setting.env.get("LLAMA_ARG_CACHE_TYPE_V")
         return key or "f16", val or "f16"
 
+    @staticmethod
+    def micro_batch(argv: Sequence[str]) -> int | None:
+        """Return its `-ub`, or the default."""
+        return integer(argv, ("-ub", "--ubatch-size")) or MICRO_BATCH
+
+    @staticmethod
+    def tokenized(client: httpx.Client, request: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Apply the chat template, then tokenize its text."""
+        chat = {key: part for key, part in request.items() if key != "model"}
+        prompt = post(client, "/apply-template", chat)["prompt"]
+        return post(client, "/tokenize", {"content": prompt, "add_special": True, "parse_special": True})
+
     def command(self, port: int) -> Command:
         """The setting's own arguments come last and win; what they give is not given before."""
         if self.launch.model_path is None:
@@ -48,9 +64,9 @@ class LlamaServer(Adapter):
         given = self.setting.args
         model = runtime.inside(self.launch, self.launch.model_path)
         argv = ["-m", model, "--alias", self.model, "--host", runtime.bind_address(self.launch), "--port", str(port)]
-        argv += unless(given, ("-np", "--parallel"), str(self.setting.slots))
+        argv += unless(given, self.slots.flags, str(self.setting.slots))
         if self.setting.context is not None:
-            argv += unless(given, ("-c", "--ctx-size"), str(self.setting.slots * self.setting.context))
+            argv += unless(given, self.context.flags, str(self.setting.slots * self.setting.context))
         if self.launch.device is not None:
             argv += unless(given, ("-ngl", "--gpu-layers", "--n-gpu-layers"), "99")
         argv += unless(given, ("--jinja", "--no-jinja"))
@@ -94,17 +110,17 @@ class LlamaServer(Adapter):
     def compare(self, facts: Mapping[str, Any]) -> list[Difference]:
         """Slots, context per slot, caches, model, quantization, threads, batches, everything on the GPU."""
         args = self.setting.args
-        asked: dict[str, Any] = {"slots": int(value(args, ("-np", "--parallel")) or self.setting.slots)}
+        asked: dict[str, Any] = {"slots": self.setting.slots}
         unified = last(args, ("-kvu", "--kv-unified"), ("-no-kvu", "--no-kv-unified"))
         asked["kv_unified"] = bool(unified)
         asked["truncated_prompts"] = 0
         asked["model_alias"] = self.model
         asked["quantization"] = self.setting.model.quantization
-        asked["threads"] = _int(value(args, ("-t", "--threads")))
-        asked["cache_ram_mib"] = _int(value(args, ("-cram", "--cache-ram")))
+        asked["threads"] = integer(args, ("-t", "--threads"))
+        asked["cache_ram_mib"] = integer(args, ("-cram", "--cache-ram"))
         # llama.cpp takes no larger batch than the whole context, and no larger micro-batch than the batch.
-        asked["n_batch"] = _most(_int(value(args, ("-b", "--batch-size"))), facts["n_ctx"])
-        asked["n_ubatch"] = _most(_int(value(args, ("-ub", "--ubatch-size"))), facts["n_batch"])
+        asked["n_batch"] = _most(integer(args, ("-b", "--batch-size")), facts["n_ctx"])
+        asked["n_ubatch"] = _most(integer(args, ("-ub", "--ubatch-size")), facts["n_batch"])
         if self.launch.model_path is not None:
             asked["model_path"] = runtime.inside(self.launch, self.launch.model_path)
         if self.launch.device is not None and facts["all_layers"] is not None:
@@ -116,23 +132,15 @@ class LlamaServer(Adapter):
 
     def _context(self, facts: Mapping[str, Any], unified: bool) -> list[Difference]:
         """A slot holds its part; with one shared cache it may hold the whole, up to what the model was made for."""
-        whole = self._whole_context()
-        if whole is None:
+        if self.setting.context is None:
             return []
-        asked = whole if unified else whole // facts["slots"]
+        asked = self.setting.context * (self.setting.slots if unified else 1)
         if unified and facts["n_ctx_train"]:
             asked = min(asked, facts["n_ctx_train"])
         padded = -(-asked // CONTEXT_PADDING) * CONTEXT_PADDING
         if facts["n_ctx_slot"] in (asked, padded):
             return []
         return [Difference(what="n_ctx_slot", asked=asked, got=facts["n_ctx_slot"])]
-
-    def _whole_context(self) -> int | None:
-        """Tokens of context asked for, all slots together; None when it is the model's own."""
-        whole = _int(value(self.setting.args, ("-c", "--ctx-size")))
-        if whole is None and self.setting.context is not None:
-            whole = self.setting.slots * self.setting.context
-        return whole or None
 
     def probe(self, client: httpx.Client) -> list[Difference]:
         """As for all, but only once every slot is idle: work may go on after a client has left."""
@@ -159,7 +167,3 @@ def _cache_tokens(log: Mapping[str, Any], n_ctx_slot: int, slots: int, n_ctx_tra
 
 def _most(asked: int | None, limit: int | None) -> int | None:
     return asked if asked is None or limit is None else min(asked, limit)
-
-
-def _int(text: str | None) -> int | None:
-    return None if text is None else int(text)

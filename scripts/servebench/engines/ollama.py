@@ -13,7 +13,7 @@ import httpx
 
 from servebench import plan
 from servebench.engines import llama_log, runtime
-from servebench.engines.arguments import value
+from servebench.engines.arguments import Option, value
 from servebench.engines.base import Adapter, Command, Difference, LaunchFailed, log_tail, unlike
 from servebench.machine.infrastructure import InfrastructureError
 from servebench.models import ollama as store
@@ -39,6 +39,8 @@ class Ollama(Adapter):
 
     start_s = 15.0
     health_path = "/"  # up before any model is loaded
+    slots = Option(env=("OLLAMA_NUM_PARALLEL",))
+    context = Option(env=("OLLAMA_CONTEXT_LENGTH",))
 
     @staticmethod
     def cache_types(setting: plan.Setting) -> tuple[str, str]:

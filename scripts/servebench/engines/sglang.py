@@ -8,11 +8,12 @@ from typing import Any
 import httpx
 
 from servebench import plan
-from servebench.engines import metrics, runtime
-from servebench.engines.arguments import cache_dtype, unless, value
+from servebench.engines import arguments, metrics, runtime
+from servebench.engines.arguments import Option, unless
 from servebench.engines.base import Adapter, Command, Difference, unlike
 from servebench.machine.infrastructure import InfrastructureError
 
+MEMORY_SHARE = 0.92  # SGLang works its own out from the model and the device
 ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 
 
@@ -21,11 +22,23 @@ class Sglang(Adapter):
 
     fills_device = True
     start_s = 90.0
+    slots = Option(("--max-running-requests",))
+    context = Option(("--context-length",))
 
     @staticmethod
     def cache_types(setting: plan.Setting) -> tuple[str, str]:
         """`--kv-cache-dtype`, for both."""
-        return cache_dtype(setting.args)
+        return arguments.cache_dtype(setting.args)
+
+    @staticmethod
+    def gpus(setting: plan.Setting) -> int:
+        """Return the product of the sizes of its parallelism."""
+        return arguments.gpus(setting.args)
+
+    @staticmethod
+    def memory_share(setting: plan.Setting) -> float:
+        """Return `--mem-fraction-static`, or about what SGLang takes by itself."""
+        return arguments.share(setting, "--mem-fraction-static", MEMORY_SHARE)
 
     def command(self, port: int) -> Command:
         """`python -m sglang.launch_server`; the setting's own arguments come last and win."""
@@ -34,9 +47,9 @@ class Sglang(Adapter):
         given = self.setting.args
         argv = ["--model-path", runtime.inside(self.launch, self.launch.model_path), "--served-model-name", self.model]
         argv += ["--host", runtime.bind_address(self.launch), "--port", str(port)]
-        argv += unless(given, ("--max-running-requests",), str(self.setting.slots))
+        argv += unless(given, self.slots.flags, str(self.setting.slots))
         if self.setting.context is not None:
-            argv += unless(given, ("--context-length",), str(self.setting.context))
+            argv += unless(given, self.context.flags, str(self.setting.context))
         argv += unless(given, ("--enable-metrics",))
         argv += given
         module = ["-m", "sglang.launch_server"]
@@ -68,10 +81,9 @@ class Sglang(Adapter):
 
     def compare(self, facts: Mapping[str, Any]) -> list[Difference]:
         """Slots, context, model."""
-        context = value(self.setting.args, ("--context-length",))
         asked: dict[str, Any] = {
-            "slots": int(value(self.setting.args, ("--max-running-requests",)) or self.setting.slots),
-            "n_ctx_slot": int(context) if context else self.setting.context,
+            "slots": self.setting.slots,
+            "n_ctx_slot": self.setting.context,
             "model_alias": self.model,
         }
         return unlike(asked, facts)

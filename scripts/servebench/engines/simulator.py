@@ -12,6 +12,8 @@ from typing import Any
 import httpx
 
 import servebench
+from servebench import plan
+from servebench.engines import arguments
 from servebench.engines.base import Adapter, Command, Difference, unlike
 from servebench.engines.simulated import Machine
 from servebench.machine.infrastructure import InfrastructureError
@@ -30,6 +32,11 @@ class Simulator(Adapter):
     uses_gpu = False
     loads_model = False
     start_s = 2.0
+
+    @staticmethod
+    def gpus(setting: plan.Setting) -> int:
+        """Return how many GPUs the engine that it stands for would need, so that a rehearsal asks for as many."""
+        return arguments.gpus(setting.args)
 
     def command(self, port: int) -> Command:
         """The simulator in this interpreter."""

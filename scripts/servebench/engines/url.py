@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 
+from servebench import plan
 from servebench.engines.base import Adapter, Command, Difference, LaunchFailed, Server, ask
 from servebench.load.reply import ReplyError
 from servebench.machine import cache
@@ -27,6 +28,11 @@ class Url(Adapter):
     uses_gpu = False
     loads_model = False
     start_s = 1.0
+
+    @staticmethod
+    def gpus(setting: plan.Setting) -> int:
+        """Return 0: the server is somewhere else."""
+        return 0
 
     def command(self, port: int) -> Command:
         """There is none."""

@@ -10,12 +10,13 @@ from typing import Any
 import httpx
 
 from servebench import plan
-from servebench.engines import metrics, runtime
-from servebench.engines.arguments import cache_dtype, unless, value
-from servebench.engines.base import Adapter, Command, Difference, unlike
+from servebench.engines import arguments, metrics, runtime
+from servebench.engines.arguments import Option, unless
+from servebench.engines.base import Adapter, Command, Difference, post, unlike
 from servebench.machine.infrastructure import InfrastructureError
 
 IDLE_TIMEOUT_S = 30.0
+MEMORY_SHARE = 0.92  # vLLM's own --gpu-memory-utilization
 # Builds differ in the device's name and in whether both stand on one line; /metrics is preferred.
 CACHE_TOKENS = re.compile(r"(?:GPU|CPU) KV cache size: ([\d,]+) tokens")
 # The arguments as it has read them, in its first lines.
@@ -29,11 +30,28 @@ class Vllm(Adapter):
 
     fills_device = True
     start_s = 90.0
+    slots = Option(("--max-num-seqs",))
+    context = Option(("--max-model-len",))
 
     @staticmethod
     def cache_types(setting: plan.Setting) -> tuple[str, str]:
         """`--kv-cache-dtype`, for both."""
-        return cache_dtype(setting.args)
+        return arguments.cache_dtype(setting.args)
+
+    @staticmethod
+    def gpus(setting: plan.Setting) -> int:
+        """Return the product of the sizes of its parallelism."""
+        return arguments.gpus(setting.args)
+
+    @staticmethod
+    def memory_share(setting: plan.Setting) -> float:
+        """Return `--gpu-memory-utilization`, or the default."""
+        return arguments.share(setting, "--gpu-memory-utilization", MEMORY_SHARE)
+
+    @staticmethod
+    def tokenized(client: httpx.Client, request: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Tokenize the chat request as it is."""
+        return post(client, "/tokenize", request)
 
     def command(self, port: int) -> Command:
         """`vllm serve`; the setting's own arguments come last and win."""
@@ -43,9 +61,9 @@ class Vllm(Adapter):
         model = runtime.inside(self.launch, self.launch.model_path)
         argv = ["serve", model]
         argv += ["--served-model-name", self.model, "--host", runtime.bind_address(self.launch), "--port", str(port)]
-        argv += unless(given, ("--max-num-seqs",), str(self.setting.slots))
+        argv += unless(given, self.slots.flags, str(self.setting.slots))
         if self.setting.context is not None:
-            argv += unless(given, ("--max-model-len",), str(self.setting.context))
+            argv += unless(given, self.context.flags, str(self.setting.context))
         # What the model's files say of sampling would change the workload without a word.
         argv += unless(given, ("--generation-config",), "vllm")
         argv += given
@@ -90,10 +108,8 @@ class Vllm(Adapter):
 
     def compare(self, facts: Mapping[str, Any]) -> list[Difference]:
         """Slots, context, model, and a KV cache that holds at least one whole request."""
-        slots = int(value(self.setting.args, ("--max-num-seqs",)) or self.setting.slots)
-        asked: dict[str, Any] = {"slots": slots, "model_alias": self.model}
-        context = value(self.setting.args, ("--max-model-len",))
-        asked["n_ctx_slot"] = int(context) if context else self.setting.context
+        asked: dict[str, Any] = {"slots": self.setting.slots, "model_alias": self.model}
+        asked["n_ctx_slot"] = self.setting.context
         if self.launch.model_path is not None:
             asked["model_path"] = runtime.inside(self.launch, self.launch.model_path)
         found = unlike(asked, facts)

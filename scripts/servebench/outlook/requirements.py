@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from servebench import models
-from servebench.engines import ADAPTERS, arguments, runtime
+from servebench.engines import ADAPTERS, runtime
 from servebench.faults import Fault
 from servebench.models import facts, file, kv_cache
 from servebench.models.checking import size
@@ -21,7 +21,6 @@ from servebench.plan import Engine, Model, Plan, Setting, Struct
 GIB = 2**30
 # Raw data: each request, and each chunk with its arrival and tokens, compressed.
 BYTES_PER_TOKEN, BYTES_PER_MEASUREMENT = 8, 60_000
-VLLM_SHARE = 0.92  # of the GPU, vLLM's default
 
 
 class Download(Struct, frozen=True, kw_only=True):
@@ -41,7 +40,7 @@ class Memory(Struct, frozen=True, kw_only=True):
     setting: str
     weights_gib: float | None
     cache_gib: float | None
-    share: float = 1.0  # of the device, which the engine may take (vLLM)
+    share: float = 1.0  # of the device, which the engine may take
 
     @property
     def gib(self) -> float | None:
@@ -114,14 +113,14 @@ def memory(plan: Plan, results: Path, cache_root: Path) -> list[Memory]:
 def _memory(setting: Setting, results: Path, cache_root: Path) -> Memory:
     manifest = manifest_of(setting.model, results) or _looked_at(setting.model, cache_root)
     weights = manifest.get("size_bytes") or duration.weights_bytes(setting.model)
-    # vLLM and SGLang fill their share of the device and need room for one request; the others allot every slot.
-    shares = ADAPTERS[setting.engine.kind].fills_device
-    streams = 1 if shares else setting.slots
+    # An engine that fills its share of the device needs room for one request; the others allot every slot.
+    adapter = ADAPTERS[setting.engine.kind]
+    streams = 1 if adapter.fills_device else setting.slots
     return Memory(
         setting=setting.name,
         weights_gib=None if weights is None else weights / GIB,
         cache_gib=_cache_gib(setting, streams, facts.cache(manifest.get("facts") or {})),
-        share=_share(setting) if shares else 1.0,
+        share=adapter.memory_share(setting),
     )
 
 
@@ -158,18 +157,6 @@ def container_fault(plan: Plan) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return "docker is there, but its daemon DOES NOT ANSWER: start it, and see what docker info says"
     return None
-
-
-def _share(setting: Setting) -> float:
-    given = arguments.value(setting.args, ("--gpu-memory-utilization", "--mem-fraction-static"))
-    try:
-        share = VLLM_SHARE if given is None else float(given)
-    except ValueError:
-        share = 0.0
-    if not 0 < share <= 1:
-        where = f"settings.{setting.name}.args: {given!r}"
-        raise Fault(f"{where} is not a share of the device's memory; give one above 0 and up to 1")
-    return share
 
 
 def raw_data_bytes(plan: Plan) -> int:

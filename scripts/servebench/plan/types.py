@@ -6,8 +6,6 @@ parameter Snakemake tracks. `servebench.configuration` builds a `Plan` from YAML
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -98,33 +96,6 @@ class Setting(Struct, frozen=True, kw_only=True):
     cpus: dict[str, int] | None = None  # CPUs of the `server` and of the `load` generator; None: whatever there is
     expect: dict[str, bool | int | float | str] = {}  # facts published of this setting (servebench.expected)
     note: str | dict[str, str] | None = None
-
-    @property
-    def gpus(self) -> int:
-        """How many GPUs of one node it needs: its arguments' tensor, pipeline, data and context parallelism, or 1; none
-        for a server that is somewhere else.
-
-        An engine that runs on the CPU has 1 too: it stands for the device that a session has for itself, and for its
-        turn among the sessions.
-        """
-        if self.engine.kind == "url":
-            return 0
-        given = "\n".join(self.args)
-        sizes = {name: int(found[-1]) for name, option in _PARALLEL.items() if (found := option.findall(given))}
-        if "--enable-dp-attention" in self.args:  # SGLang then splits the tensor-parallel GPUs among the replicas
-            sizes.pop("data", None)
-        return math.prod(sizes.values())
-
-
-_PARALLEL = {
-    name: re.compile(rf"^(?:{options})[=\n](\d+)$", re.M)
-    for name, options in {
-        "tensor": "-tp|--tp|--tp-size|--tensor-parallel-size",
-        "pipeline": "-pp|--pp|--pp-size|--pipeline-parallel-size",
-        "data": "-dp|--dp|--dp-size|--data-parallel-size",
-        "context": "-pcp|--prefill-context-parallel-size",
-    }.items()
-}
 
 
 class TaskSet(Struct, frozen=True, kw_only=True):

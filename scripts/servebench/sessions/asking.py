@@ -24,7 +24,6 @@ import msgspec
 
 import servebench
 from servebench import engines, plan
-from servebench.engines.prompt_tokens import rendered
 from servebench.load.beside import Counts, loaded
 from servebench.load.endpoint import Endpoint
 from servebench.machine import cpus
@@ -221,11 +220,11 @@ class _Evaluation:
 
     def _prompt_tokens(self, server: engines.Server) -> dict[str, list[int] | None]:
         """Ask which token ids the server makes of the first question of each task."""
-        kind, endpoint = self.setting.engine.kind, self._endpoint(server)
+        endpoint, ids_of = self._endpoint(server), engines.ADAPTERS[self.setting.engine.kind].prompt_tokens
         headers = endpoint.request_headers()
         with httpx.Client(base_url=server.url, headers=headers, timeout=30.0, trust_env=False) as client:
             return {
-                name: rendered(client, kind, server.model, Asked(name, 1, questions[0], 0).messages, endpoint.extra)
+                name: ids_of(client, server.model, Asked(name, 1, questions[0], 0).messages, endpoint.extra)
                 for name, questions in self.questions.items()
             }
 

@@ -21,7 +21,6 @@ from servebench.plan import Plan, Setting
 from servebench.tables.catalogue import FIGURES, SCHEMAS
 from servebench.tables.expected import as_text, compare
 from servebench.tables.files import table
-from servebench.tables.measured import micro_batch
 
 Row = dict[str, Any]
 STABLE_FROM, STABLE_TO = 0.8, 1.2
@@ -160,8 +159,8 @@ def slow_by_micro_batch(slow_requests: pa.Table, sessions: pa.Table) -> pa.Table
     told: dict[tuple[str, str], tuple[str, int]] = {}
     for launch in sessions.to_pylist():
         size = (json.loads(launch["facts"]) if launch["facts"] else {}).get("n_ubatch")
-        if size is None and launch["engine_kind"] == "llama-server" and launch["argv"]:
-            size = micro_batch(launch["argv"])
+        if size is None and launch["argv"]:
+            size = ADAPTERS[launch["engine_kind"]].micro_batch(launch["argv"])
         if size is not None:
             told[launch["run"], launch["setting"]] = launch["engine_kind"], size
     groups: dict[tuple[str, str, int], list[Row]] = defaultdict(list)

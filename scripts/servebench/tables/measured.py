@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from servebench.engines import arguments
+from servebench.engines import ADAPTERS
 from servebench.load.figures import measurement_figures
 from servebench.load.line import Line
 from servebench.load.modes import MODES
@@ -26,8 +26,6 @@ from servebench.tables.watched import in_window, slowed
 Row = dict[str, Any]
 SLOW_S, SLOW_AFTER_S = 1.0, 5.0
 BAND_WIDTH = 20
-# llama-server's own `--ubatch-size` when none is asked for.
-DEFAULT_MICRO_BATCH = 512
 _ROUND_TRIP = ("round_trip_p50_s", "round_trip_min_s", "round_trip_max_s")
 _SETTING = [n for n in SCHEMAS["queueing"].names if n in SCHEMAS["sessions"].names and n != "users"]
 
@@ -194,9 +192,9 @@ def reference_bands(records: Sequence[Record], control: Mapping[str, str | None]
     bands = {}
     for run, reference in references(records, control).items():
         heads = [n for r in reference for n in r.requests["cached_tokens"].to_pylist() if n]
-        if heads:
-            head = max(sorted(set(heads)), key=heads.count)
-            bands[run] = band(micro_batch(reference[0].session.get("argv") or ()), head)
+        size = micro_batch(reference[0])
+        if heads and size is not None:
+            bands[run] = band(size, max(sorted(set(heads)), key=heads.count))
     return bands
 
 
@@ -212,9 +210,9 @@ def references(records: Sequence[Record], control: Mapping[str, str | None]) -> 
     return found
 
 
-def micro_batch(argv: Sequence[str]) -> int:
-    """Prompt tokens llama-server takes in one computation: its `-ub`, or its default of 512."""
-    return int(arguments.value(argv, ("-ub", "--ubatch-size")) or DEFAULT_MICRO_BATCH)
+def micro_batch(record: Record) -> int | None:
+    """Return how many prompt tokens the server took in one computation, by its command line; None if that is silent."""
+    return ADAPTERS[record.identity["engine_kind"]].micro_batch(record.session.get("argv") or ())
 
 
 def band(micro_batch_tokens: int, shared_head_tokens: int) -> tuple[int, int]:

@@ -36,8 +36,9 @@ def served(records: Sequence[Record]) -> pa.Table:
 def prefill_bands(records: Sequence[Record], control: Mapping[str, str | None]) -> dict[str, tuple[int, int]]:
     """For each run the 18 numbers of newly computed tokens just over its reference's micro-batch: (first, last)."""
     return {
-        run: prefill_band(micro_batch(reference[0].session.get("argv") or ()))
+        run: prefill_band(size)
         for run, reference in references(records, control).items()
+        if (size := micro_batch(reference[0])) is not None
     }
 
 
