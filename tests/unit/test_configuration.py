@@ -104,6 +104,70 @@ def test_a_fault_is_one_line_with_file_key_value_and_remedy(config, change, mess
     assert str(error.value).startswith("config/config.yaml: ")
 
 
+ENGINES = {
+    "llama": {"kind": "llama-server", "runtime": "binary", "binary": "llama-server"},
+    "ollama": {"kind": "ollama", "runtime": "binary", "binary": "ollama"},
+    "vllm": {"kind": "vllm", "runtime": "binary", "binary": "vllm"},
+    "sglang": {"kind": "sglang", "runtime": "binary", "binary": "sglang"},
+    "rehearsal": {"kind": "simulator"},
+}
+
+
+def with_asked(config, engine, **asked):
+    """The quick start with four slots of 512 tokens on this engine, which these arguments or variables are given."""
+    config["engines"] |= copy.deepcopy(ENGINES)
+    config["settings"]["np4"] |= {"engine": engine, "slots": 4, "context": 512, **asked}
+    return config
+
+
+@pytest.mark.parametrize(
+    ("engine", "asked", "key", "words"),
+    [
+        ("llama", {"args": ["-np", "8"]}, "args", ("-np 8", "slots: 4")),
+        ("llama", {"args": ["--parallel=8"]}, "args", ("--parallel 8", "slots: 4")),
+        ("llama", {"args": ["-np", "4", "-np", "2"]}, "args", ("-np 2", "slots: 4")),
+        ("llama", {"args": ["-c", "512"]}, "args", ("-c 512", "context: 512", "2048 in all")),
+        ("llama", {"args": ["--ctx_size", "0"]}, "args", ("--ctx_size 0", "context: 512")),
+        ("llama", {"env": {"LLAMA_ARG_N_PARALLEL": "8"}}, "env.LLAMA_ARG_N_PARALLEL", ("8", "slots: 4")),
+        ("ollama", {"env": {"OLLAMA_NUM_PARALLEL": "1"}}, "env.OLLAMA_NUM_PARALLEL", ("1", "slots: 4")),
+        ("ollama", {"env": {"OLLAMA_CONTEXT_LENGTH": "2048"}}, "env.OLLAMA_CONTEXT_LENGTH", ("2048", "context: 512")),
+        ("vllm", {"args": ["--max-num-seqs", "256"]}, "args", ("--max-num-seqs 256", "slots: 4")),
+        ("vllm", {"args": ["--max-model-len=8k"]}, "args", ("--max-model-len 8k", "context: 512")),
+        ("sglang", {"args": ["--max-running-requests", "5"]}, "args", ("--max-running-requests 5", "slots: 4")),
+        ("sglang", {"args": ["--context-length", "2048"]}, "args", ("--context-length 2048", "context: 512")),
+    ],
+)
+def test_what_asks_for_other_slots_or_another_context_is_refused(config, engine, asked, key, words):
+    with pytest.raises(configuration.ConfigError) as error:
+        load(with_asked(config, engine, **asked))
+    (line,) = str(error.value).splitlines()
+    assert line.startswith(f"config/config.yaml: settings.np4.{key}: ")
+    assert all(word in line for word in words)
+
+
+@pytest.mark.parametrize(
+    ("engine", "asked"),
+    [
+        ("llama", {"args": ["-np", "4", "-c", "2048", "-ub", "8"]}),
+        ("ollama", {"env": {"OLLAMA_NUM_PARALLEL": "4", "OLLAMA_CONTEXT_LENGTH": "512"}}),
+        ("vllm", {"args": ["--max-num-seqs", "4", "--max-model-len=512"]}),
+        ("sglang", {"args": ["--max-running-requests", "4", "--context-length", "512"]}),
+        ("rehearsal", {"args": ["--max-num-seqs", "256"]}),  # a simulator reads no arguments
+    ],
+)
+def test_what_asks_for_the_same_is_taken(config, engine, asked):
+    assert load(with_asked(config, engine, **asked)).settings["np4"].slots == 4
+
+
+def test_what_all_settings_of_an_engine_are_given_is_refused_there(config):
+    config = with_asked(config, "vllm")
+    config["engines"]["vllm"]["args"] = ["--max-num-seqs", "256"]
+    with pytest.raises(configuration.ConfigError, match=r"engines\.vllm\.args: .*settings\.np4\.slots: 4;"):
+        load(config)
+    config["settings"]["np4"]["args"] = ["--max-num-seqs", "4"]
+    assert load(config).settings["np4"].args == ("--max-num-seqs", "256", "--max-num-seqs", "4")
+
+
 def test_a_fault_names_the_file_that_set_the_key(tmp_path):
     overlay = tmp_path / "over.yaml"
     overlay.write_text("settings: {np1: {slots: -1}}\n")

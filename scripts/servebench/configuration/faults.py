@@ -15,7 +15,7 @@ import yaml
 from servebench import ROOT
 from servebench.configuration.files import prompts_path
 from servebench.configuration.origin import Origin
-from servebench.engines import ADAPTERS
+from servebench.engines import ADAPTERS, Adapter
 from servebench.faults import Fault
 from servebench.load import prompts as prompt_sets
 from servebench.load.arrivals import Pause, read_trace
@@ -194,6 +194,31 @@ def _setting_faults(
     adapter = ADAPTERS.get(engines.get(setting["engine"], {}).get("kind"))
     if "context" not in setting and adapter and adapter.loads_model:
         yield origin.fault(path, "lacks context (tokens a request may use); add it")
+    if adapter:
+        yield from _contradictions(path, setting, engines[setting["engine"]], adapter, origin)
+
+
+def _contradictions(
+    path: list[str | int],
+    setting: Mapping[str, Any],
+    engine: Mapping[str, Any],
+    adapter: type[Adapter],
+    origin: Origin,
+) -> Iterator[str]:
+    """Find arguments and variables that ask for other slots or another context than the setting's own keys."""
+    args = [*engine.get("args", ()), *setting.get("args", ())]
+    env = {**engine.get("env", {}), **setting.get("env", {})}
+    for key, option in (("slots", adapter.slots), ("context", adapter.context)):
+        if key not in setting:
+            continue
+        product = setting[key] * (setting["slots"] if option.all_slots else 1)
+        if other := option.otherwise(args, env, product):
+            name, given = other
+            own = any(word.partition("=")[0] == name for word in (*setting.get("args", ()), *setting.get("env", {})))
+            place = [*(path if own else ["engines", setting["engine"]]), *(["env", name] if name in env else ["args"])]
+            asked = f"{'.'.join(map(str, path))}.{key}: {setting[key]}"
+            asked += f" for each of {setting['slots']} slots, {product} in all" if option.all_slots else ""
+            yield origin.fault(place, f"{name} {given} contradicts {asked}; leave {name} out, or change {key}")
 
 
 def _evaluations_faults(

@@ -20,6 +20,7 @@ from servebench.machine.infrastructure import InfrastructureError, check_room
 
 __all__ = [
     "ADAPTERS",
+    "Adapter",
     "AskedNotGot",
     "InfrastructureError",
     "LaunchFailed",
