@@ -148,7 +148,7 @@ def test_a_taken_port_is_another_try_and_a_signal_meanwhile_is_the_end(
 
     monkeypatch.setattr(Ended, "started", 0)
     monkeypatch.setattr(launch, "Process", Ended)
-    monkeypatch.setattr(launch, "_become_ready", ends)
+    monkeypatch.setattr(launch, "ready", ends)
     asked = adapter()
     asked.launch = dataclasses.replace(asked.launch, log_path=tmp_path / "log")
     with pytest.raises(type(end)), launch.running(asked, Devices()):

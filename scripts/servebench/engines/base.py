@@ -75,47 +75,47 @@ class Command:
     container: str | None = None  # docker's name of it
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Server:
-    """A server that answers. `url` is its root; `extra` is to be merged into every request body."""
+    """A server that is ready. `url` is its root; `extra` is to be merged into every request body."""
 
     url: str
     model: str
     extra: dict[str, Any]
     argv: list[str]
     env: dict[str, str]
-    pid: int | None  # of its main process; None for a server we did not start
-    devices: tuple[str, ...]  # names of those it has for itself: UUIDs of GPUs, "cpu"; () for a server we did not start
+    pid: int | None  # of the main process; None for a server we did not start
+    devices: tuple[str, ...]  # the server's alone: UUIDs of GPUs, "cpu"; () for a server we did not start
     version: str | None
     build: str | None
     launched_ns: int  # CLOCK_MONOTONIC
     cold_start_s: dict[str, float | None]  # from launch to: process_s, healthy_s, first_token_s
-    facts: dict[str, Any]
+    facts: Mapping[str, Any]  # what the server says about itself, as of the last `check`
     log_path: Path
     is_alive: Callable[[], bool]
     differences: Callable[[], list[Difference]]
-    watched: tuple[str, ...] = ()  # UUIDs of the GPUs whose memory and use are its own; (): the CPU
+    watched: tuple[str, ...] = ()  # UUIDs of the GPUs whose memory and use are the server's; (): the CPU
 
     def alive(self) -> bool:
-        """Whether its process lives (or, for a server we did not start, whether it answers)."""
+        """Return whether the process lives (or, for a server we did not start, whether the server answers)."""
         return self.is_alive()
 
     def check(self) -> list[Difference]:
-        """What is not as asked, now: before the first user, and again after the last. Empty when all is well."""
+        """Find what is not as asked now: before the first user, and again after the last. Empty when all is well."""
         if not self.alive():
             return [Difference(what="server", asked="alive", got="dead")]
         return self.differences()
 
     def log_tail(self, lines: int = 20) -> str:
-        """The last lines of its log; a log may hold a model's invalid UTF-8."""
+        """Return the last lines of the log; it may hold a model's invalid UTF-8."""
         return log_tail(self.log_path, lines)
 
     def log_size(self) -> int:
-        """Bytes its log has now; 0 without one."""
+        """Return how many bytes the log has now; 0 without a log."""
         return self.log_path.stat().st_size if self.log_path.exists() else 0
 
     def log_since(self, start: int) -> str:
-        """What its log has got beyond its first `start` bytes, without the last line while that is being written."""
+        """Return the log's whole lines after its first `start` bytes; the last line may still be written."""
         if not self.log_path.exists():
             return ""
         with self.log_path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""The life of a server: device lock, port, environment, start, readiness, stop, and nothing left behind."""
+"""Start a server on a free port, wait until it is ready, and stop it so that no process is left."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -31,10 +31,11 @@ ALLOWED = re.compile(
     r"PATH|HOME|USER|LOGNAME|SHELL|TERM|LANG|LANGUAGE|LC_\w+|TZ|TMPDIR|LD_LIBRARY_PATH|XDG_\w+|DOCKER_\w+|APPTAINER_\w+"
     r"|SSL_CERT_\w+|CUDA_HOME|CUDA_PATH|NVIDIA_\w+"
 )
-# Not passed, and worth a word when they were set: each changes what some engine does.
+# Not passed, and logged when they were set: each changes what some engine does.
 SCRUBBED = re.compile(
     r"(LLAMA_ARG|LLAMA|OLLAMA|VLLM|SGLANG|GGML|CUDA|HIP|ROCR|NCCL|OMP|GOMP|KMP|MKL|OPENBLAS|HF|TORCH|PYTORCH|PYTHON)_\w+"
 )
+_UNREADABLE = (httpx.HTTPError, LookupError, TypeError, ValueError)  # what an answer of another shape ends in
 POLL_S = 0.05
 PORT_ATTEMPTS = 3
 PORT_TAKEN = re.compile(r"couldn't bind|address already in use|bind: address", re.IGNORECASE)
@@ -45,14 +46,15 @@ log = logging.getLogger("servebench")
 
 
 class Process:
-    """An engine under its guard. What is written to the log comes from the engine."""
+    """An engine under its guard, from its start: what runs before, and beneath, a `Server`."""
 
     def __init__(
         self, command: Command, env: Mapping[str, str], log_path: Path, stop_timeout_s: float, cpus: Sequence[int]
     ) -> None:
-        """Start it, on `cpus` if there are any. `pid` is the engine's own."""
+        """Start the engine, on `cpus` if any are given. Its output goes to the log; `pid` is the engine's own."""
         log_path.parent.mkdir(parents=True, exist_ok=True)
         options = json.dumps({"stop_timeout_s": stop_timeout_s, "cleanup": command.cleanup, "cpus": cpus})
+        self.launched_ns = time.monotonic_ns()
         with log_path.open("ab") as log_file:
             self._guard = subprocess.Popen(
                 [sys.executable, "-I", str(GUARD), options, *command.argv],
@@ -62,18 +64,30 @@ class Process:
                 env=dict(env),
                 start_new_session=True,
             )
-        self._stop_timeout_s, self._container = stop_timeout_s, command.container
+        self.command, self.env, self._stop_timeout_s = command, env, stop_timeout_s
         assert self._guard.stdout and self._guard.stdin
         self.pid = int(self._guard.stdout.readline())
         self.guard_pid = self._guard.pid
+        self.process_s = self.age_s()
+
+    def age_s(self) -> float:
+        """Return the seconds since the launch."""
+        return (time.monotonic_ns() - self.launched_ns) / 1e9
+
+    def lives(self) -> bool:
+        """Return whether the engine has not ended."""
+        return self.exit_status is None
 
     @property
     def exit_status(self) -> int | None:
-        """None while it lives; 128 + signal when a signal ended it."""
+        """The engine's exit status: None while it lives, 128 + signal when a signal ended it."""
         return self._guard.poll()
 
     def stop(self) -> bool:
-        """SIGTERM, wait, SIGKILL to all that is left, and its container removed; whether nothing is left then."""
+        """Send SIGTERM, wait, send SIGKILL to every process that is left, and remove the container.
+
+        Returns whether nothing of the engine is left.
+        """
         assert self._guard.stdin and self._guard.stdout
         self._guard.stdin.close()
         gone = True
@@ -86,9 +100,9 @@ class Process:
             gone = False
             log.error("the engine (pid %d) could not be ended; look for what is left of it", self.pid)
         self._guard.stdout.close()
-        if self._container:
+        if self.command.container:
             try:
-                runtime.remove_container(self._container)
+                runtime.remove_container(self.command.container)
             except InfrastructureError as error:
                 gone = False
                 log.error("%s", error)
@@ -97,9 +111,9 @@ class Process:
 
 @contextmanager
 def running(adapter: Adapter, devices: Devices) -> Iterator[Server]:
-    """Start the adapter's server, yield it when it has given a token, and stop it, whatever happens in between.
+    """Start the adapter's server, yield it once it has given a token, and stop it at the end of the block.
 
-    Raises `LaunchFailed` when it does not come up, `InfrastructureError` when it could not be tried.
+    Raises `LaunchFailed` when the server does not become ready, `InfrastructureError` when it could not be started.
     """
     for entry in devices.left():
         _end_survivors(entry)
@@ -119,40 +133,16 @@ def _start(adapter: Adapter, devices: Devices) -> tuple[Process, Server]:
     launch = adapter.launch
     env, dropped = environment(os.environ, devices.gpus)
     server_cpus = allot(launch.setting.cpus).get("server", [])
-    given = {
-        "scrubbed_env": dropped,
-        "cpus": server_cpus or host.cpus(),
-        "numa_nodes": numa_nodes(server_cpus or host.cpus()),
-    }
+    cpus = server_cpus or host.cpus()
+    given = {"scrubbed_env": dropped, "cpus": cpus, "numa_nodes": numa_nodes(cpus)}
     for attempt in range(1, PORT_ATTEMPTS + 1):
         port = free_port(launch.runtime.ports)
         command = adapter.command(port)
         size = launch.log_path.stat().st_size if launch.log_path.exists() else 0
-        launched_ns = time.monotonic_ns()
-        stop_timeout_s = launch.runtime.stop_timeout_s
-        process = Process(command, {**env, **command.env}, launch.log_path, stop_timeout_s, server_cpus)
+        process = Process(command, {**env, **command.env}, launch.log_path, launch.runtime.stop_timeout_s, server_cpus)
         devices.remember(_survivors(process, command))
-        server = Server(
-            url=f"http://127.0.0.1:{port}",
-            model=adapter.model,
-            extra=adapter.extra,
-            argv=command.argv,
-            env={**{key: env[key] for key in env if key.startswith("CUDA")}, **command.env},
-            pid=process.pid,
-            devices=devices.names,
-            watched=tuple(device.uuid for device in devices.gpus),
-            version=None,
-            build=None,
-            launched_ns=launched_ns,
-            cold_start_s={"process_s": _since_s(launched_ns), "healthy_s": None, "first_token_s": None},
-            facts=dict(given),
-            log_path=launch.log_path,
-            is_alive=lambda process=process: process.exit_status is None,  # type: ignore[misc]
-            differences=list,
-        )
         try:
-            _become_ready(adapter, process, server, port, command, devices)
-            return process, server
+            return process, ready(adapter, process, port, devices, given)
         except BaseException as error:
             if gone := process.stop():
                 devices.forget()
@@ -166,59 +156,79 @@ def _start(adapter: Adapter, devices: Devices) -> tuple[Process, Server]:
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
-def _become_ready(
-    adapter: Adapter, process: Process, server: Server, port: int, command: Command, devices: Devices
-) -> None:
-    """Wait for health and for one real token; then ask what it is."""
-    with _client(server) as client:
-        _wait_for_token(adapter, process, server, port, command, client)
+def ready(adapter: Adapter, process: Process, port: int, devices: Devices, given: Mapping[str, Any]) -> Server:
+    """Wait until the process serves: it is healthy and has given one real token. Then ask what it is.
+
+    `given` are the facts known before: what the process was started with.
+    """
+    url = f"http://127.0.0.1:{port}"
+    deadline = time.monotonic() + adapter.launch.runtime.ready_timeout_s
+    command = process.command
+    with _client(url) as client:
+        _until(adapter, process, "healthy", deadline, lambda: adapter.healthy(client))
+        healthy_s = process.age_s()
+        if command.container:
+            pid = runtime.container_pid(command.container)
+        else:
+            pid = process.pid
+            _verify_owner(process, port)
+        _until(adapter, process, "prepared", deadline, lambda: adapter.prepare(client))
+        _until(adapter, process, "first token", deadline, lambda: ask(adapter, client, max_tokens=1))
+        first_token_s = process.age_s()
         try:
-            facts = adapter.inspect(client)
-        except (httpx.HTTPError, LookupError, TypeError, ValueError) as error:
+            inspected = adapter.inspect(client)
+        except _UNREADABLE as error:
             raise _failed(adapter, f"does not tell what it is: {type(error).__name__}: {error}") from error
-    server.version, server.build = adapter.version(facts)
-    server.facts.update(facts)
+    facts = {**given, **inspected}
+    version, build = adapter.version(inspected)
 
     def differences() -> list[Difference]:
         try:
-            with _client(server) as client:
+            with _client(url) as client:
                 now = adapter.inspect(client)
-                server.facts.update(now)
-                return [*adapter.compare(now), *adapter.probe(client), *_off_device(server.pid, devices)]
-        except (httpx.HTTPError, LookupError, TypeError, ValueError) as error:
+                facts.update(now)
+                return [*adapter.compare(now), *adapter.probe(client), *_off_device(pid, devices)]
+        except _UNREADABLE as error:
             return [Difference(what="server", asked="answers", got=f"{type(error).__name__}: {error}")]
 
-    server.differences = differences
+    return Server(
+        url=url,
+        model=adapter.model,
+        extra=adapter.extra,
+        argv=command.argv,
+        env={**{key: value for key, value in process.env.items() if key.startswith("CUDA")}, **command.env},
+        pid=pid,
+        devices=devices.names,
+        watched=tuple(device.uuid for device in devices.gpus),
+        version=version,
+        build=build,
+        launched_ns=process.launched_ns,
+        cold_start_s={"process_s": process.process_s, "healthy_s": healthy_s, "first_token_s": first_token_s},
+        facts=facts,
+        log_path=adapter.launch.log_path,
+        is_alive=process.lives,
+        differences=differences,
+    )
 
 
-def _client(server: Server) -> httpx.Client:
-    return httpx.Client(base_url=server.url, timeout=10.0, trust_env=False)
+def _client(url: str) -> httpx.Client:
+    return httpx.Client(base_url=url, timeout=10.0, trust_env=False)
 
 
-def _wait_for_token(
-    adapter: Adapter, process: Process, server: Server, port: int, command: Command, client: httpx.Client
-) -> None:
-    """Until the server has answered with a token; `cold_start_s` and, in a container, `pid` are known then."""
-    ready_timeout_s = adapter.launch.runtime.ready_timeout_s
-    deadline = time.monotonic() + ready_timeout_s
-    stage, last = "healthy", "nothing"
+def _until(adapter: Adapter, process: Process, stage: str, deadline: float, attempt: Callable[[], object]) -> None:
+    """Try until the attempt neither fails nor returns False; raises `LaunchFailed` at `deadline` or the engine's end.
+
+    `deadline` is in monotonic seconds.
+    """
+    last = "nothing"
     while True:
         if (status := process.exit_status) is not None:
             raise _failed(adapter, f"ended with status {status} before it was ready{_memory_hint(adapter)}")
         if time.monotonic() >= deadline:
-            raise _failed(adapter, f"was not ready after {ready_timeout_s:g} s ({stage}: {last})")
+            timeout_s = adapter.launch.runtime.ready_timeout_s
+            raise _failed(adapter, f"was not ready after {timeout_s:g} s ({stage}: {last})")
         try:
-            if stage == "healthy" and adapter.healthy(client):
-                server.cold_start_s["healthy_s"] = _since_s(server.launched_ns)
-                if command.container:
-                    server.pid = runtime.container_pid(command.container)
-                else:
-                    _verify_owner(process, port)
-                adapter.prepare(client)
-                stage = "first token"
-            if stage == "first token":
-                ask(adapter, client, max_tokens=1)
-                server.cold_start_s["first_token_s"] = _since_s(server.launched_ns)
+            if attempt() is not False:
                 return
         except (httpx.HTTPError, ValueError) as error:
             last = str(error) or type(error).__name__
@@ -230,9 +240,9 @@ def _failed(adapter: Adapter, why: str) -> LaunchFailed:
 
 
 def _off_device(pid: int | None, devices: Devices) -> list[Difference]:
-    """The silent fall back to the CPU: the driver lists its processes and ours is not among them.
+    """Find a silent fall back to the CPU: the driver lists the GPU's processes, and the server's are not among them.
 
-    Nothing is said where the list is not given, or is that of another process namespace (a pid that is not here).
+    No difference when the driver gives no list, or that of another process namespace (with a pid unknown here).
     """
     own = {process.pid for process in host.tree(pid)}
     lists = []
@@ -247,7 +257,10 @@ def _off_device(pid: int | None, devices: Devices) -> list[Difference]:
 
 
 def environment(environ: Mapping[str, str], devices: Sequence[gpu.Gpu]) -> tuple[dict[str, str], list[str]]:
-    """(what an engine gets of `environ`, names of engine variables left out). Devices are passed by UUID."""
+    """Return the part of `environ` that an engine gets, and the names of engine variables left out.
+
+    Devices are passed by UUID.
+    """
     passed = {key: value for key, value in environ.items() if ALLOWED.fullmatch(key)}
     dropped = sorted(key for key in environ if key not in passed and SCRUBBED.fullmatch(key))
     if dropped:
@@ -258,10 +271,10 @@ def environment(environ: Mapping[str, str], devices: Sequence[gpu.Gpu]) -> tuple
 
 
 def free_port(ports: tuple[int, int]) -> int:
-    """A port of the range that could be bound just now. Tried in random order, so that two sessions seldom meet."""
+    """Return a port of the range that can be bound now, tried in random order so that two sessions seldom meet."""
     first, last = ports
-    there = range(first, last + 1)
-    for port in random.sample(there, len(there)):
+    candidates = range(first, last + 1)
+    for port in random.sample(candidates, len(candidates)):
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
@@ -272,7 +285,7 @@ def free_port(ports: tuple[int, int]) -> int:
 
 
 def _verify_owner(process: Process, port: int) -> None:
-    """That it is our server that answers on the port: two servers can share one (SO_REUSEPORT)."""
+    """Check that the port is our server's alone: two servers can share a port (SO_REUSEPORT)."""
     ours = {p.pid for p in host.tree(process.pid)}
     owners: set[int | None] = set()
     for owned in host.tree(process.pid):
@@ -291,7 +304,7 @@ def _listens(connection: Any, port: int) -> bool:
 
 
 def _survivors(process: Process, command: Command) -> dict[str, Any]:
-    """What is to be ended when this session is killed, and its guard too."""
+    """Return what must be ended when this session and its guard are killed."""
     born = []
     for pid in (process.guard_pid, process.pid):
         with suppress(psutil.NoSuchProcess):
@@ -300,9 +313,9 @@ def _survivors(process: Process, command: Command) -> dict[str, Any]:
 
 
 def _end_survivors(entry: Mapping[str, Any]) -> None:
-    """End what a killed session left: its guard is doing so already, unless that was killed too.
+    """End what a killed session left running: its guard is doing so already, unless the guard was killed too.
 
-    Raises `InfrastructureError` when something stays: it would have its share of what is measured next.
+    Raises `InfrastructureError` when a process stays: it would disturb what is measured next.
     """
     survivors = []
     for pid, created in entry["processes"]:
@@ -340,7 +353,7 @@ def _memory_used(device: gpu.Gpu) -> int | None:
 
 
 def _wait_for_memory(device: gpu.Gpu, baseline: int | None) -> None:
-    """Until the device's memory is as it was before: a driver frees it late, and the next engine would get less."""
+    """Wait until the device's memory is free again: a driver frees it late, and the next engine would get less."""
     if baseline is None:
         return
     deadline = time.monotonic() + MEMORY_TIMEOUT_S
@@ -357,10 +370,6 @@ def _wait_for_memory(device: gpu.Gpu, baseline: int | None) -> None:
 
 
 def _memory_hint(adapter: Adapter) -> str:
-    """A word on memory where the log speaks of it."""
+    """Return " (out of memory)" when the log says so."""
     words = ("out of memory", "failed to allocate", "cudamalloc failed", "no available memory", "insufficient memory")
     return " (out of memory)" if any(word in adapter.log().lower() for word in words) else ""
-
-
-def _since_s(launched_ns: int) -> float:
-    return (time.monotonic_ns() - launched_ns) / 1e9
