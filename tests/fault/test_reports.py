@@ -27,7 +27,7 @@ from servebench.engines.base import Command, Difference, Launch
 from servebench.engines.simulator import Simulator
 from servebench.machine import gpu
 
-SERVER = Path(__file__).with_name("misbehaving.py")
+SERVER = Path(__file__).parents[1] / "misbehaving_double.py"
 
 
 @pytest.fixture(autouse=True)

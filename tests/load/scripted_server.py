@@ -1,104 +1,18 @@
 """A chat server that does exactly what a test writes down, byte by byte, and remembers what it was sent."""
 
-import asyncio
 import json
-import socket
-import struct
-import threading
+import ssl
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from time import monotonic_ns
 from typing import Any
 
-RESET = "reset"  # RST, as a crashed process leaves it
-CLOSE = "close"  # FIN
-Step = bytes | float | str
+from http_double import HttpDouble, Request, Step
 
 
-@dataclass
-class Received:
-    """One request as it came: `number` counts all requests from 0, `connection` all connections."""
+class ScriptedServer(HttpDouble):
+    """`script` gives the steps that answer each request."""
 
-    number: int
-    connection: int
-    nth_on_connection: int
-    head: bytes
-    body: dict[str, Any]
-    at_ns: int = field(default_factory=monotonic_ns)
-
-
-Script = Callable[[Received], Iterable[Step]]
-
-
-class ScriptedServer:
-    """A context manager; `script` turns each request into steps: bytes to send, seconds to wait, RESET or CLOSE."""
-
-    def __init__(self, script: Script, tls=None) -> None:
-        self.script = script
-        self.received: list[Received] = []
-        self._tls = tls
-        self._connections = 0
-        self._loop = asyncio.new_event_loop()
-        self._started = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def __enter__(self):
-        self._thread.start()
-        assert self._started.wait(10)
-        scheme = "https" if self._tls else "http"
-        self.url = f"{scheme}://localhost:{self.port}" if self._tls else f"{scheme}://127.0.0.1:{self.port}"
-        return self
-
-    def __exit__(self, *_):
-        self.stop()
-
-    def stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        serving = asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls, backlog=1024)
-        server = self._loop.run_until_complete(serving)
-        self.port = server.sockets[0].getsockname()[1]
-        self._started.set()
-        self._loop.run_forever()
-        server.close()
-        tasks = asyncio.all_tasks(self._loop)
-        for task in tasks:
-            task.cancel()
-        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-        self._loop.run_until_complete(asyncio.sleep(0.01))  # connections close on the loop's next turn
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connection = self._connections
-        self._connections += 1
-        nth = 0
-        try:
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                lengths = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
-                content = await reader.readexactly(int(lengths[0].split(b":")[1])) if lengths else b"{}"
-                received = Received(len(self.received), connection, nth, head, json.loads(content or b"{}"))
-                self.received.append(received)
-                nth += 1
-                for step in self.script(received):
-                    if isinstance(step, bytes):
-                        writer.write(step)
-                        await writer.drain()
-                    elif step == RESET:
-                        linger = struct.pack("ii", 1, 0)
-                        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-                        writer.transport.abort()
-                        return
-                    elif step == CLOSE:
-                        return
-                    else:
-                        await asyncio.sleep(float(step))
-        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            pass
-        finally:
-            writer.close()
+    def __init__(self, script: Callable[[Request], Iterable[Step]], tls: ssl.SSLContext | None = None) -> None:
+        self.respond, self.tls = script, tls
 
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"

@@ -13,8 +13,9 @@ from collections import Counter, defaultdict
 import psutil
 import pyarrow.compute as pc
 import pytest
-from scripted_server import CLOSE, END, HEAD, RESET, ScriptedServer, finish, framed, refusal, reply, token
+from scripted_server import END, HEAD, ScriptedServer, finish, framed, refusal, reply, token
 
+from http_double import CLOSE, RESET
 from servebench.faults import Fault
 from servebench.load import calibrate
 from servebench.load.endpoint import Endpoint

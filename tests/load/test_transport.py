@@ -12,8 +12,9 @@ import pytest
 import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
-from scripted_server import CLOSE, DONE, END, HEAD, RESET, ScriptedServer, finish, framed, refusal, reply, token
+from scripted_server import DONE, END, HEAD, ScriptedServer, finish, framed, refusal, reply, token
 
+from http_double import CLOSE, RESET
 from servebench.load.exchange import Exchange
 from servebench.load.stream import parse
 from servebench.load.transport import (

@@ -16,7 +16,7 @@ import pytest
 
 import model_double
 import servebench
-from chat_double import ChatDouble, serving
+from chat_double import ChatDouble
 from model_double import BASELINE, PUBLISHED, SIGN_TESTS
 from servebench import configuration, plan, tables
 from servebench.faults import Fault
@@ -102,7 +102,7 @@ def constant(model, prompt, time):
 
 @pytest.fixture
 def double():
-    with serving(ChatDouble(constant, knows)) as made:
+    with ChatDouble(constant, knows) as made:
         yield made
 
 
@@ -145,7 +145,7 @@ def test_full_size_gives_the_published_figures(tmp_path):
         for target, task, repeat, question, reply in model_double.replies(loaded, model_double.scripts())
         if target in targets
     }
-    with serving(ChatDouble(lambda *key: said[key][2], knows)) as double:
+    with ChatDouble(lambda *key: said[key][2], knows) as double:
         experiment = Experiment(tmp_path, double.url, tasks, targets, margins={"mgsm": 5})
         for target in targets:
             facts = experiment.run(target).facts
@@ -254,7 +254,7 @@ def test_killed_half_way_it_goes_on_where_it_was(tmp_path, caplog):
         time.sleep(0.02)
         return constant(model, prompt, time_)
 
-    with serving(ChatDouble(slow, knows)) as double:
+    with ChatDouble(slow, knows) as double:
         experiment = Experiment(tmp_path, double.url, {"mgsm": {"set": "small"}, "proofreading": {"limit": 60}})
         context = experiment.context("A")
         command = [sys.executable, "-m", "servebench", "evaluate", "--spec", context.spec]
@@ -324,7 +324,7 @@ def test_questions_without_a_reply_are_rows_with_a_reason_and_tried_again_when_f
                 return fault
         return constant(model, prompt, time_)
 
-    with serving(ChatDouble(answer, knows)) as double:
+    with ChatDouble(answer, knows) as double:
         experiment = Experiment(tmp_path, double.url, {"mgsm": {"set": "small", "limit": 6}})
         experiment.context("A")
         prompts = [TASKS["mgsm"].prompt(question) for question in experiment.questions()["mgsm"]]
@@ -397,7 +397,7 @@ def test_a_server_that_dies_keeps_its_answers_and_is_not_blamed_on_a_question(tm
         return constant(model, prompt, time_)
 
     double = ChatDouble(answer, knows)
-    with serving(double):
+    with double:
         experiment = Experiment(tmp_path, double.url, SMALL)
         context = experiment.context("A")
         alive = asking.engines.Server.alive
@@ -423,7 +423,7 @@ def test_under_load_the_same_questions_are_asked_of_a_busy_and_an_idle_server(tm
         others.append(busy)
         return Reply(text="答え: 0" if busy else f"答え: {known[prompt]}", finish_reason="stop")
 
-    with serving(ChatDouble(answer, knows)) as double:
+    with ChatDouble(answer, knows) as double:
         load = {"users": 3, "task": "mgsm", "questions": 10}
         experiment = Experiment(tmp_path, double.url, SMALL, concurrency=1, under_load=load)
         experiment.config["workload"] |= {"mode": "conversation", "turns": 2, "temperature": 0.7, "seed": 5}
@@ -461,7 +461,7 @@ def test_without_a_load_nothing_is_asked_under_load_and_a_load_that_fails_at_tim
         with once:
             return good.pop() if good else status["load"]
 
-    with serving(ChatDouble(answer, knows)) as double:
+    with ChatDouble(answer, knows) as double:
         load = {"users": 3, "task": "mgsm", "questions": 10}
         experiment = Experiment(tmp_path, double.url, SMALL, concurrency=1, under_load=load)
         experiment.context("A")
@@ -495,7 +495,7 @@ def test_a_target_with_over_1_percent_of_a_tasks_replies_without_an_answer_is_ma
         text, finish_reason = said.pop() if said else ("答え: 2", "stop")
         return Reply(text=text, finish_reason=finish_reason)
 
-    with serving(ChatDouble(answer, knows)) as double:
+    with ChatDouble(answer, knows) as double:
         experiment = Experiment(tmp_path, double.url, SMALL)
         experiment.context("A")
         choices = {prompt for prompt, _ in _with_prompt("jcommonsenseqa", experiment.questions()["jcommonsenseqa"])}

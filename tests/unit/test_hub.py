@@ -11,7 +11,6 @@ import huggingface_hub.constants
 import msgspec
 import pytest
 
-import hub_double
 from hub_double import REPOSITORY, Hub
 from servebench import models
 from servebench.cli import app as cli
@@ -37,9 +36,9 @@ SNAPSHOT = ["config.json", "model[1].safetensors", "more/tokenizer.json"]
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
     """The double, which the Hub's client takes for the Hub. It does not wait before it tries again."""
-    with hub_double.serving(Hub({OLD: FILES | {"old.json": b"{}"}, NEW: FILES})) as served:
-        template = served.address + "/{repo_id}/resolve/{revision}/{filename}"
-        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", served.address)
+    with Hub({OLD: FILES | {"old.json": b"{}"}, NEW: FILES}) as served:
+        template = served.url + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", served.url)
         monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
         monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hf"))
         monkeypatch.setattr(time, "sleep", lambda _: None)

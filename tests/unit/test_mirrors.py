@@ -1,12 +1,9 @@
 """What `runtime.mirror` gives: laid out as a cache, checked where something pins it, else said to be unverified."""
 
-import http.server
 import json
 import logging
 import shutil
-import threading
 from collections.abc import Callable, Iterator
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -15,6 +12,7 @@ import httpx
 import msgspec
 import pytest
 
+from files_double import FilesDouble
 from servebench import models
 from servebench.machine.infrastructure import InfrastructureError
 from servebench.models import https, ollama
@@ -37,15 +35,8 @@ def mirror(tmp_path: Path) -> Path:
 @pytest.fixture
 def served(mirror: Path) -> Iterator[str]:
     """The folder as a plain web server has it, with a page that lists it."""
-
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *_: Any) -> None:
-            """Nothing on stderr."""
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(mirror))) as httpd:
-        threading.Thread(target=httpd.serve_forever, args=(0.01,), daemon=True).start()
-        yield f"http://127.0.0.1:{httpd.server_address[1]}"
-        httpd.shutdown()
+    with FilesDouble(mirror) as double:
+        yield double.url
 
 
 @pytest.fixture

@@ -1,10 +1,8 @@
 """Fetching: by every scheme, checked, continued, shared, and never usable when wrong."""
 
 import hashlib
-import http.server
 import json
 import logging
-import threading
 import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +16,7 @@ import pytest
 from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter
 from gguf.quants import dequantize, quantize
 
+from files_double import FilesDouble
 from servebench import models
 from servebench.cli import app as cli
 from servebench.machine.infrastructure import InfrastructureError
@@ -65,46 +64,11 @@ def test_what_ends_a_fetch_is_in_its_log_as_well(tmp_path, monkeypatch, capsys):
     assert line.endswith(said)
 
 
-class Ranges(http.server.SimpleHTTPRequestHandler):
-    """A file server with ETags and ranges that cuts the connection after `cut` bytes, `cuts` times."""
-
-    cut, cuts, asked = 0, 0, []
-
-    def do_GET(self) -> None:
-        path = Path(self.directory) / self.path.lstrip("/")
-        if not path.is_file():
-            self.send_error(404)
-            return
-        content = path.read_bytes()
-        start = int((self.headers.get("Range") or "bytes=0-").removeprefix("bytes=").rstrip("-"))
-        self.asked.append((self.path, start))
-        if start >= len(content):
-            self.send_error(416)
-            return
-        self.send_response(206 if start else 200)
-        self.send_header("ETag", f'"{sha256(content)}"')
-        self.send_header("Content-Length", str(len(content) - start))
-        self.end_headers()
-        if type(self).cuts > 0:
-            type(self).cuts -= 1
-            self.wfile.write(content[start : start + self.cut])
-            self.wfile.flush()
-            self.connection.close()
-            return
-        self.wfile.write(content[start:])
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
 @pytest.fixture
-def server(source: Path) -> Iterator[str]:
+def files(source: Path) -> Iterator[FilesDouble]:
     """The source directory over HTTP."""
-    Ranges.cut, Ranges.cuts, Ranges.asked = 0, 0, []
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Ranges, directory=str(source))) as httpd:
-        threading.Thread(target=httpd.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{httpd.server_address[1]}"
-        httpd.shutdown()
+    with FilesDouble(source) as double:
+        yield double
 
 
 def test_a_file_is_fetched_once_and_found_again(source: Path, tmp_path: Path) -> None:
@@ -141,36 +105,36 @@ def test_what_the_cache_lost_or_spoiled_is_fetched_again(source: Path, tmp_path:
     assert models.ensure(manifest, wanted, {}, cache_root=cache).read_bytes() == CONTENT
 
 
-def test_two_jobs_fetch_once(source: Path, tmp_path: Path, server: str) -> None:
+def test_two_jobs_fetch_once(source: Path, tmp_path: Path, files: FilesDouble) -> None:
     wanted = model("https://unused.invalid/weights.gguf")
     with ThreadPoolExecutor(2) as pool:
-        job = partial(models.fetch, wanted, {}, cache_root=tmp_path / "cache", mirror=server)
+        job = partial(models.fetch, wanted, {}, cache_root=tmp_path / "cache", mirror=files.url)
         first, second = pool.submit(job), pool.submit(job)
         assert first.result() == second.result()
-    assert [path for path, _ in Ranges.asked] == ["/weights.gguf"]
+    assert [path for path, _ in files.asked] == ["/weights.gguf"]
 
 
-def test_a_cut_download_goes_on_where_it_was_cut(server: str, tmp_path: Path) -> None:
-    Ranges.cut, Ranges.cuts = 300_000, 1
+def test_a_cut_download_goes_on_where_it_was_cut(files: FilesDouble, tmp_path: Path) -> None:
+    files.cut, files.cuts = 300_000, 1
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(https.time, "sleep", lambda _: None)
-        got = https.fetch(f"{server}/weights.gguf", tmp_path, lambda line: None)
+        got = https.fetch(f"{files.url}/weights.gguf", tmp_path, lambda line: None)
     assert got.read_bytes() == CONTENT
-    assert [start for _, start in Ranges.asked] == [0, 300_000]
+    assert [start for _, start in files.asked] == [0, 300_000]
 
 
-def test_a_download_that_ended_with_its_last_byte_is_whole(server: str, tmp_path: Path) -> None:
+def test_a_download_that_ended_with_its_last_byte_is_whole(files: FilesDouble, tmp_path: Path) -> None:
     (tmp_path / "weights.gguf.cut").write_bytes(CONTENT)
     (tmp_path / "weights.gguf.cut.validator").write_text(f'"{sha256(CONTENT)}"')
-    got = https.fetch(f"{server}/weights.gguf", tmp_path, lambda line: None)
+    got = https.fetch(f"{files.url}/weights.gguf", tmp_path, lambda line: None)
     assert got.read_bytes() == CONTENT
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["weights.gguf"]
-    assert [start for _, start in Ranges.asked] == [len(CONTENT)]
+    assert [start for _, start in files.asked] == [len(CONTENT)]
 
 
-def test_a_missing_file_says_so_at_once(server: str, tmp_path: Path) -> None:
+def test_a_missing_file_says_so_at_once(files: FilesDouble, tmp_path: Path) -> None:
     with pytest.raises(InfrastructureError, match=r"nothing\.gguf: .*404.*attempt 1 of 5"):
-        https.fetch(f"{server}/nothing.gguf", tmp_path, lambda line: None)
+        https.fetch(f"{files.url}/nothing.gguf", tmp_path, lambda line: None)
 
 
 def test_the_mirror_is_asked_first_and_a_wrong_file_there_is_said(source: Path, tmp_path: Path) -> None:
@@ -236,43 +200,43 @@ def registry(directory: Path, tag: str, weights: bytes) -> str:
     return f"sha256:{sha256(manifest)}"
 
 
-def test_an_ollama_model_is_laid_out_as_ollamas_store(source: Path, server: str, tmp_path: Path) -> None:
+def test_an_ollama_model_is_laid_out_as_ollamas_store(source: Path, files: FilesDouble, tmp_path: Path) -> None:
     digest = registry(source, "1b", CONTENT)
-    host = server.removeprefix("http://")
+    host = files.url.removeprefix("http://")
     wanted = model(f"ollama://{host}/library/tiny:1b@{digest}", sha256=None, size_bytes=None)
     manifest = models.fetch(wanted, {}, cache_root=tmp_path)
     store = tmp_path / "models" / "ollama"
     assert tmp_path / manifest["path"] == store / "blobs" / f"sha256-{sha256(CONTENT)}"
     assert (store / "manifests" / host / "library" / "tiny" / "1b").is_file()
     assert len(list((store / "blobs").iterdir())) == 4  # three parts, and the note of what was checked
-    asked = len(Ranges.asked)
+    asked = len(files.asked)
     assert models.fetch(wanted, {}, cache_root=tmp_path) == manifest
-    assert len(Ranges.asked) == asked
+    assert len(files.asked) == asked
 
 
 def test_an_altered_blob_is_fetched_again_and_a_whole_one_that_is_not_wanted_is_kept(
-    source: Path, server: str, tmp_path: Path
+    source: Path, files: FilesDouble, tmp_path: Path
 ) -> None:
     registry(source, "1b", CONTENT)
-    wanted = model(f"ollama://{server.removeprefix('http://')}/library/tiny:1b", sha256=None)
+    wanted = model(f"ollama://{files.url.removeprefix('http://')}/library/tiny:1b", sha256=None)
     manifest = models.fetch(wanted, {}, cache_root=tmp_path)
     blob = tmp_path / manifest["path"]
     blob.write_bytes(CONTENT[:-1] + b"x")
     assert models.ensure(manifest, wanted, {}, cache_root=tmp_path).read_bytes() == CONTENT
-    asked = len(Ranges.asked)
+    asked = len(files.asked)
     with pytest.raises(InfrastructureError, match=r"models\.m: .* bytes, expected 7"):
         models.fetch(msgspec.structs.replace(wanted, size_bytes=7), {}, cache_root=tmp_path)
     assert blob.read_bytes() == CONTENT
-    assert [path for path, _ in Ranges.asked[asked:]] == ["/v2/library/tiny/manifests/1b"]
+    assert [path for path, _ in files.asked[asked:]] == ["/v2/library/tiny/manifests/1b"]
     assert not list((tmp_path / "models").glob(".partial-*"))
 
 
 @pytest.mark.parametrize("pinned", [None, sha256(CONTENT)])
 def test_an_ollama_model_stays_in_its_store_where_others_are_copied_to_the_nodes_disk(
-    pinned: str | None, source: Path, server: str, tmp_path: Path
+    pinned: str | None, source: Path, files: FilesDouble, tmp_path: Path
 ) -> None:
     registry(source, "1b", CONTENT)
-    wanted = model(f"ollama://{server.removeprefix('http://')}/library/tiny:1b", sha256=pinned)
+    wanted = model(f"ollama://{files.url.removeprefix('http://')}/library/tiny:1b", sha256=pinned)
     manifest = models.fetch(wanted, {}, cache_root=tmp_path / "cache")
     disk = tmp_path / "disk"
     found = models.ensure(manifest, wanted, {}, cache_root=tmp_path / "cache", node_local=disk)
@@ -281,10 +245,10 @@ def test_an_ollama_model_stays_in_its_store_where_others_are_copied_to_the_nodes
     assert not disk.exists()
 
 
-def test_a_moved_tag_is_noticed(source: Path, server: str, tmp_path: Path) -> None:
+def test_a_moved_tag_is_noticed(source: Path, files: FilesDouble, tmp_path: Path) -> None:
     digest = registry(source, "1b", CONTENT)
     registry(source, "1b", b"newer weights")
-    host = server.removeprefix("http://")
+    host = files.url.removeprefix("http://")
     with pytest.raises(InfrastructureError, match="the tag was moved: pin the new digest"):
         ollama.fetch(f"ollama://{host}/library/tiny:1b@{digest}", tmp_path, lambda line: None)
 

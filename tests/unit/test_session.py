@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import synthetic
-from chat_double import ChatDouble, serving
+from chat_double import ChatDouble
 from servebench import configuration, engines, plan, tables
 from servebench.load.line import Line
 from servebench.load.measurement import Measurement
@@ -96,7 +96,7 @@ class Measured:
 
 @pytest.fixture
 def double() -> Iterator[ChatDouble]:
-    with serving(ChatDouble(lambda *_: None, lambda prompt: False)) as made:
+    with ChatDouble(lambda *_: None, lambda prompt: False) as made:
         yield made
 
 

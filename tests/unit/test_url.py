@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from chat_double import PROBED, ChatDouble, serving
+from chat_double import PROBED, ChatDouble
 from servebench import configuration, engines, plan
 from servebench.engines import url
 from servebench.faults import Fault
@@ -28,7 +28,7 @@ DELAY_S = 0.03
 @pytest.fixture
 def double(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatDouble]:
     monkeypatch.setenv("SERVEBENCH_CACHE", str(tmp_path))
-    with serving(ChatDouble(lambda model, prompt, time: PROBED, lambda prompt: False)) as made:
+    with ChatDouble(lambda model, prompt, time: PROBED, lambda prompt: False) as made:
         yield made
 
 
