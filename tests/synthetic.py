@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 REFERENCES = ROOT / "config" / "references"
 S = 10**9
 ENDS = ("min", "max")
-HEAD_TOKENS, CHUNKS_EACH = 67, 6
+HEAD_TOKENS, CHUNKS_EACH = 67, 32
 KINDS = {"ollama": "ollama", "llama": "llama-server", "vllm": "vllm"}
 VERSIONS = {"ollama": "0.40.16", "llama": "12242 (3b4d6ab3f)", "vllm": "0.33.0"}
 BYTES = {"Q4_K_M": 9_000_000_000, "Q8_0": 15_700_000_000, "BF16": 29_500_000_000}
@@ -316,6 +316,7 @@ def exchanges(
         "resent": [False] * count,
         "prompt_tokens": random.integers(560, 720, count),
         "completion_tokens": [tokens] * count,
+        "reasoning_tokens": [None] * count,
         "cached_tokens": [HEAD_TOKENS] * count,
         "tokens_from": ["usage"] * count,
         "chunks": [CHUNKS_EACH] * count,

@@ -30,11 +30,12 @@ def failure(request_id, sent_s, kind="reset", **facts):
     return exchange(request_id=request_id, **(base | facts))
 
 
-def figures(*exchanges, window_s=(10, 20), mode="closed", line=None, client=None, users=1, **more):
+def figures(*exchanges, window_s=(10, 20), mode="closed", line=None, client=None, users=1, extra=None, **more):
     whole = mode in ("count", "trace")
     window = (window_s[0] * S, window_s[1] * S + whole)  # the load's last nanosecond belongs to it
     requests, chunks = to_tables(exchanges, None if whole else window, by_schedule=mode == "open")
     meta = {"mode": mode, "users": users, "window_start_ns": window[0], "window_end_ns": window[1], "client": client}
+    meta["target"] = {"extra": extra}
     found = measurement_figures(requests, chunks, meta, line or Line(), **more)
     json.dumps(found, allow_nan=False)  # every figure fits into summary.json
     return found
@@ -97,6 +98,26 @@ def test_all_requests_give_output_but_only_targets_give_latency():
     assert found["user_tok_s"] == 6 / 2  # (7 − 1) tokens in 2 s
     assert found["tokens_from_usage"] == 3
     assert found["tokens_from_chunks"] == 1
+
+
+def test_reasoning_that_is_not_streamed_makes_nobody_faster():
+    hidden = {"completion_tokens_details": {"reasoning_tokens": 200}}
+    chunks = [(11 * S, delta(content="a")), (12 * S, delta(content="b")), (13 * S, delta("stop", content="c"))]
+    counted = exchange(sent_ns=9 * S, end_ns=14 * S, blocks=[*chunks, (13 * S, usage(203, **hidden))])
+    found = figures(counted, window_s=(8, 18))
+    assert (found["user_tok_s"], found["tokens_per_chunk"], found["output_tok_s"]) == (1.0, 1.0, 0.3)
+    assert (found["output_tokens_mean"], found["reasoning_replies"]) == (203, 1)
+    assert found["invalid_reasons"] == "reasoning seen: 1 replies"
+    untold = figures(exchange(sent_ns=9 * S, end_ns=14 * S, blocks=[*chunks, (13 * S, usage(203))]), window_s=(8, 18))
+    assert untold["invalid_reasons"].startswith("many tokens a chunk: 67.7 ")
+
+
+def test_max_completion_tokens_is_the_limit_where_it_is_given():
+    def reasons(**extra):
+        return figures(reply(0, 11, [11.5, 12.5], tokens=9), extra=extra)["invalid_reasons"]
+
+    assert reasons(max_completion_tokens=8).startswith("impossible usage: 1 replies with more than the 8 tokens")
+    assert reasons(max_completion_tokens=9, max_tokens=8) == ""
 
 
 def test_latencies_by_hand():

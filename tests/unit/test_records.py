@@ -47,6 +47,14 @@ def test_requests_refused(tables, column, values, words):
         check_requests(changed(tables[0], column, values))
 
 
+def test_a_table_from_before_reasoning_was_counted_has_none(tables):
+    requests, chunks = tables
+    older = check_requests(requests.drop_columns(["reasoning_tokens"]))
+    assert older.schema.equals(REQUESTS_SCHEMA, check_metadata=True)
+    assert older["reasoning_tokens"].to_pylist() == [None, None]
+    assert check_chunks(chunks, older) is chunks
+
+
 def test_other_columns_or_types_are_refused(tables):
     with pytest.raises(RecordError, match="requests: columns are"):
         check_requests(tables[0].drop_columns(["error"]))

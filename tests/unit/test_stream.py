@@ -205,6 +205,84 @@ def test_finish_reason_but_the_message_did_not_end():
     assert parse(exchange(delta("stop", content="a") + DONE, complete=False)).status == "truncated"
 
 
+@pytest.mark.parametrize("absent", ["", "null", "None", None])
+def test_a_finish_reason_that_says_nothing_is_none(absent):
+    begun = [delta(absent, content="a"), delta(absent, content="b")]
+    assert parse(exchange(*begun, usage(2), DONE)).status == "truncated"
+    whole = parse(exchange(*begun, delta("length"), delta(absent), usage(2), DONE))
+    assert (whole.status, whole.finish_reason) == ("ok", "length")
+
+
+THOUGHT = [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}]
+
+
+def test_content_in_parts_is_its_text_and_reasoning_stands_apart():
+    text = [{"type": "text", "text": "Pa"}, {"type": "text", "text": "ris"}]
+    parsed = parse(exchange(delta(content=THOUGHT), delta(content=text), delta("stop", content=[]), usage(3)))
+    assert (parsed.status, parsed.text, parsed.reasoning_chars) == ("ok", "Paris", 2)
+    assert (ms(parsed), parsed.first_answer_ns) == ([1, 2], 2 * MS)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "reasoning", "text": "why"},
+        {"type": "reasoning", "reasoning": "why"},
+        {"type": "reasoning", "summary": [{"type": "summary_text", "text": "why"}]},
+        {"type": "thinking", "thinking": "why"},
+    ],
+)
+def test_parts_of_reasoning(part):
+    parsed = parse(exchange(delta("stop", content=[part, {"type": "text", "text": "a"}])))
+    assert (parsed.text, parsed.reasoning_chars) == ("a", 3)
+
+
+def test_half_a_surrogate_pair_is_a_replacement_mark():
+    whole = delta("stop", content="@").replace(b"@", rb"\\ud83d \ud83d\ude00 \ud83d a\uDE00")
+    parsed = parse(exchange(whole))
+    assert (parsed.status, parsed.text) == ("ok", "\\ud83d \N{GRINNING FACE} \ufffd a\ufffd")
+
+
+@pytest.mark.parametrize(
+    ("shape", "where"),
+    [
+        ({"choices": {}}, "$.choices"),
+        ({"choices": [1]}, "$.choices[0]"),
+        ({"choices": [{"delta": {"content": 7}}]}, "content"),
+        ({"choices": [{"delta": {"content": [1, 2]}}]}, "content[0]"),
+        ({"choices": [{"delta": {"content": [{"type": "image_url"}]}}]}, "image_url"),
+        ({"choices": [{"delta": {"content": "a"}, "finish_reason": ["stop"]}]}, "finish_reason"),
+        ({"usage": [1]}, "$.usage"),
+        ({"usage": {"completion_tokens": "5"}}, "completion_tokens"),
+        ({"usage": {"completion_tokens": -5}}, "completion_tokens"),
+        ({"usage": {"prompt_tokens": 2**31}}, "prompt_tokens"),
+    ],
+)
+def test_another_shape_is_a_failed_request_that_says_where(shape, where):
+    for parsed in (parse(exchange(delta(content="a"), event(**shape))), parse(exchange(json.dumps(shape).encode()))):
+        assert parsed.status == "in_band_error"
+        assert where in parsed.error
+
+
+@pytest.mark.parametrize(
+    "text", [b'{"x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", b'{"usage": NaN}', b"[1]", b"7", b'"a"', b"null"]
+)
+def test_json_that_is_no_chunk_is_a_failed_request(text):
+    assert parse(exchange(delta(content="a"), b"data: " + text + b"\n\n", delta("stop"))).status == "in_band_error"
+
+
+def test_reasoning_that_is_counted_and_never_streamed_is_credited_to_no_chunk():
+    counted = usage(208, completion_tokens_details={"reasoning_tokens": 200})
+    parsed = parse(exchange(delta(content="a"), delta("stop", content="b"), counted))
+    assert (parsed.completion_tokens, parsed.reasoning_tokens, parsed.tokens.tolist()) == (208, 200, [4, 4])
+    streamed = parse(exchange(delta(reasoning="hm"), delta("stop", content="b"), counted))
+    assert (streamed.reasoning_tokens, streamed.tokens.tolist()) == (200, [104, 104])
+    apart = usage(8, completion_tokens_details={"reasoning_tokens": 200})  # not among the completion's tokens
+    assert parse(exchange(delta(content="a"), delta("stop", content="b"), apart)).tokens.tolist() == [4, 4]
+    untold = parse(exchange(delta(content="a"), delta("stop", content="b"), usage(208)))
+    assert (untold.reasoning_tokens, untold.tokens.tolist()) == (None, [104, 104])
+
+
 @pytest.mark.parametrize(
     "bad",
     [

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from servebench.load.body import token_limit
 from servebench.load.line import Line
 from servebench.load.modes import MODES
-from servebench.load.records import STATUSES, TOKEN_SOURCES, chunk_rows
+from servebench.load.records import STATUSES, TOKEN_SOURCES, chunk_rows, hidden_tokens
 
 Figure = float | int | bool | str | None
 
@@ -41,6 +41,10 @@ CLIENT_CPU_LIMIT = 0.7
 
 
 STEADY_LIMIT = 1.25
+
+
+# Engines send a token a chunk, speculative decoding some. Beyond this a chunk's time tells little of its tokens' times.
+TOKENS_PER_CHUNK_LIMIT = 8
 
 
 FAILURES = tuple(status for status in STATUSES if status not in ("ok", "cancelled"))
@@ -123,6 +127,7 @@ class _Rows:
         self.first_ns, self.last_ns = self.stamps("first_token_ns"), self.stamps("last_token_ns")
         self.start_ns = self.scheduled_ns if MODES[self.mode].scheduled else self.sent_ns
         self.tokens = self.stamps("completion_tokens")
+        self.streamed = self.tokens - hidden_tokens(requests)
         self.chunks = self.stamps("chunks")
         self.row_of_chunk: Ints = chunk_rows(chunks, requests)
         self.arrival_of_chunk: Ints = chunks["arrival_ns"].to_numpy()
@@ -171,9 +176,9 @@ class _Rows:
 
     @cached_property
     def speed_tok_s(self) -> Floats:
-        """Each successful target's (tokens − 1) ÷ (last − first chunk), tokens/s; NaN where it has no duration."""
+        """Each successful target's (streamed tokens − 1) ÷ (last − first chunk), tokens/s; NaN without a duration."""
         duration_s = self.seconds(self.last_ns, self.first_ns)
-        after_first = self.tokens[self.ok] - 1.0
+        after_first = self.streamed[self.ok] - 1.0
         timed = (duration_s > 0) & (after_first > 0)
         speed_tok_s: Floats = np.full(len(duration_s), np.nan)
         speed_tok_s[timed] = after_first[timed] / duration_s[timed]
@@ -255,7 +260,7 @@ def _spread(name: str, values_s: Floats) -> dict[str, Figure]:
 
 def _counts(rows: _Rows) -> dict[str, Figure]:
     failed = rows.real & (rows.status != "ok")
-    reasoning = rows.real & (rows.stamps("reasoning_chars") > 0)
+    reasoning = rows.real & ((rows.stamps("reasoning_chars") > 0) | (rows.stamps("reasoning_tokens") > 0))
     return {
         "target_requests": int(rows.target.sum()),
         "failures": int((failed & rows.target).sum()),
@@ -279,7 +284,7 @@ def _tokens(rows: _Rows) -> dict[str, Figure]:
             f"{name}_max": float(values.max()) if len(values) else None,
         }
     chunks = int(rows.chunks[rows.ok].sum())
-    figures["tokens_per_chunk"] = int(rows.tokens[rows.ok].sum()) / chunks if chunks else None
+    figures["tokens_per_chunk"] = int(rows.streamed[rows.ok].sum()) / chunks if chunks else None
     sources = rows.table["tokens_from"].to_numpy()
     for source in TOKEN_SOURCES:
         figures[f"tokens_from_{source}"] = int((rows.real & (sources == source)).sum())
@@ -389,6 +394,9 @@ def _doubts(rows: _Rows, figures: dict[str, Figure], line: Line, calibrated_user
         doubts.append(f"unsteady window: {told}")
     if figures["reasoning_replies"]:
         doubts.append(f"reasoning seen: {figures['reasoning_replies']} replies")
+    several = rows.ok & (rows.chunks > 1)
+    if several.any() and (each := rows.streamed[several].sum() / rows.chunks[several].sum()) > TOKENS_PER_CHUNK_LIMIT:
+        doubts.append(f"many tokens a chunk: {each:.1f} on average, by reasoning that is not streamed or large pieces")
     if counted := int((rows.real & (rows.status == "ok") & (rows.table["tokens_from"].to_numpy() == "chunks")).sum()):
         doubts.append(f"tokens are chunks: {counted} replies without usage")
     beyond = int((rows.ok & (rows.stamps("cached_tokens") >= 0) & ~rows.told_cached).sum())

@@ -56,6 +56,7 @@ REQUESTS_SCHEMA = pa.schema(
         _column("resent", pa.bool_(), False, "sent again because a reused connection was dead"),
         _column("prompt_tokens", pa.int64(), True, "usage.prompt_tokens"),
         _column("completion_tokens", pa.int64(), True, "output tokens, counted as tokens_from says"),
+        _column("reasoning_tokens", pa.int64(), True, "of completion_tokens, as usage says; null when it does not"),
         _column("cached_tokens", pa.int64(), True, "prompt tokens the server took from its cache"),
         _column("tokens_from", pa.string(), True, "usage, tokenizer or chunks; null without output"),
         _column("chunks", pa.int32(), False, "chunks with content, reasoning or a tool call"),
@@ -67,6 +68,9 @@ REQUESTS_SCHEMA = pa.schema(
         _column("timings", pa.string(), True, "llama.cpp's timings object, JSON"),
     ]
 )
+
+# Columns that earlier versions did not write: null in what they wrote.
+_LATER = ("reasoning_tokens",)
 
 CHUNKS_SCHEMA = pa.schema(
     [
@@ -82,11 +86,15 @@ class RecordError(ValueError):
 
 
 def check_requests(table: pa.Table) -> pa.Table:
-    """The table itself, after checking it.
+    """Check a table and return it, with nulls in columns that an earlier version did not write.
 
     Raises RecordError when columns, types or nulls differ from REQUESTS_SCHEMA, a word is not one of its
     set, a request_id occurs twice, or the stamps of a request are not in the order of time.
     """
+    for name in set(_LATER) - set(table.schema.names):
+        field = REQUESTS_SCHEMA.field(name)
+        column = pa.nulls(table.num_rows, field.type)
+        table = table.add_column(REQUESTS_SCHEMA.get_field_index(name), field, column)
     _check_schema("requests", table, REQUESTS_SCHEMA)
     _check_words(table, "phase", PHASES)
     _check_words(table, "status", STATUSES)
@@ -101,11 +109,11 @@ def check_requests(table: pa.Table) -> pa.Table:
 
 
 def check_chunks(table: pa.Table, requests: pa.Table) -> pa.Table:
-    """The chunks table itself, after checking it against its schema and the requests it belongs to.
+    """Check a chunks table against its schema and the requests it belongs to, and return it.
 
     Raises RecordError when columns, types or nulls differ from CHUNKS_SCHEMA, when the chunks of a
     request do not stand together in order of arrival, or when their number or the sum of their tokens is not
-    what the requests table says.
+    what the requests table says: all output tokens but those of reasoning that was not streamed.
     """
     _check_schema("chunks", table, CHUNKS_SCHEMA)
     rows = chunk_rows(table, requests)
@@ -115,10 +123,19 @@ def check_chunks(table: pa.Table, requests: pa.Table) -> pa.Table:
     if len(rows) and 1 + np.count_nonzero(~same) != np.count_nonzero(counts):
         raise RecordError("chunks.request_id: the chunks of some request do not stand together")
     _check_sums(requests, "chunks", counts)
-    _check_sums(requests, "completion_tokens", np.bincount(rows, table["tokens"].to_numpy(), requests.num_rows))
+    tokens = np.bincount(rows, table["tokens"].to_numpy(), requests.num_rows)
+    _check_sums(requests, "completion_tokens", tokens + hidden_tokens(requests))
     if np.any(same & (arrivals[1:] < arrivals[:-1])):
         raise RecordError("chunks.arrival_ns: earlier than the chunk before it in some request")
     return table
+
+
+def hidden_tokens(requests: pa.Table) -> npt.NDArray[np.int64]:
+    """Return for each request the reasoning tokens that the server counted and did not stream; 0 without any."""
+    tokens, reasoning = (pc.fill_null(requests[f"{kind}_tokens"], 0).to_numpy() for kind in ("completion", "reasoning"))
+    unseen = (requests["reasoning_chars"].to_numpy() == 0) & (reasoning < tokens)
+    hidden: npt.NDArray[np.int64] = np.where(unseen, reasoning, 0)
+    return hidden
 
 
 def chunk_rows(chunks: pa.Table, requests: pa.Table) -> npt.NDArray[np.int64]:

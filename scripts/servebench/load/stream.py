@@ -8,6 +8,7 @@ Decisions, where the field disagrees:
   or empty delta is none. A reply sent as one JSON document is one chunk.
 - Tokens: the last `usage` says how many. Without one, a finished text reply is counted with the
   tokenizer, when there is one; everything else, a broken stream above all, counts its chunks.
+- Tokens of reasoning that `usage` counts and no chunk brought are credited to no chunk: nobody saw them arrive.
 - Success: finish_reason was seen, the HTTP message ended cleanly, and there was output.
 """
 
@@ -47,6 +48,7 @@ class Parsed:
     finish_reason: str | None
     prompt_tokens: int | None
     completion_tokens: int | None
+    reasoning_tokens: int | None
     cached_tokens: int | None
     tokens_from: str | None
     reasoning_chars: int
@@ -133,18 +135,24 @@ def parse(exchange: Exchange, count_tokens: Callable[[str], int] | None = None) 
     blocks = np.searchsorted(np.cumsum(list(map(len, parts))), reply.ends, side="right")
     arrival_ns: Ints = np.array(stamps, dtype=np.int64)[blocks]
     usage = reply.usage or Usage()
+    reasoning_tokens = usage.reasoning_tokens if tokens_from == "usage" else None
+    reasoning_chars = sum(map(len, reply.reasoning))
+    visible = completion_tokens or 0
+    if not reasoning_chars and reasoning_tokens and reasoning_tokens < visible:
+        visible -= reasoning_tokens
     return Parsed(
         status=status,
         error=error,
         arrival_ns=arrival_ns,
-        tokens=credit(completion_tokens or 0, chunks),
+        tokens=credit(visible, chunks),
         first_answer_ns=None if reply.first_answer is None else int(arrival_ns[reply.first_answer]),
         finish_reason=reply.finish_reason,
         prompt_tokens=usage.prompt_tokens,
         completion_tokens=completion_tokens,
+        reasoning_tokens=reasoning_tokens,
         cached_tokens=_cached(usage, reply.timings),
         tokens_from=tokens_from,
-        reasoning_chars=sum(map(len, reply.reasoning)),
+        reasoning_chars=reasoning_chars,
         text="".join(reply.answer) if chunks else None,
         timings=None if reply.timings is None else reply.timings.decode(errors="replace"),
         done=reply.done,
@@ -295,6 +303,7 @@ def _row(exchange: Exchange, parsed: Parsed, phase: str, keep_text: bool) -> dic
         "resent": exchange.resent,
         "prompt_tokens": parsed.prompt_tokens,
         "completion_tokens": parsed.completion_tokens,
+        "reasoning_tokens": parsed.reasoning_tokens,
         "cached_tokens": parsed.cached_tokens,
         "tokens_from": parsed.tokens_from,
         "chunks": len(arrival_ns),
