@@ -109,7 +109,8 @@ def read(path: Path) -> Record:
     except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
         raise StoreError(f"{path}: is not a readable measurement ({error}); discard it and measure again") from error
     requests, chunks = _without_chunks(table)
-    return Record(requests=check_requests(requests), chunks=check_chunks(chunks, requests), **rest)
+    requests = check_requests(requests)
+    return Record(requests=requests, chunks=check_chunks(chunks, requests), **rest)
 
 
 def read_metadata(path: Path) -> dict[str, Any]:
