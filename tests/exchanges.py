@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from servebench.load.exchange import Exchange
+from servebench.load.measurement import LoadMeta
 
 MS = 1_000_000
 DONE = b"data: [DONE]\n\n"
@@ -29,3 +30,10 @@ def exchange(*blocks: bytes, **facts: Any) -> Exchange:
     first_byte_ns = MS if blocks else None
     base = {"request_id": 0, "user": 0, "process": 0, "prompt_id": "p", "scheduled_ns": 0, "sent_ns": 0}
     return Exchange(**(base | {"first_byte_ns": first_byte_ns, "end_ns": end_ns, "blocks": stamped} | facts))
+
+
+def load_meta(window: tuple[int, int], **facts: Any) -> LoadMeta:
+    """A load of nothing but its window [start, end), ns; of one user in a closed loop unless `facts` say otherwise."""
+    stamps = {"load_start_ns": window[0], "window_start_ns": window[0]}
+    stamps |= {"window_end_ns": window[1], "load_end_ns": window[1]}
+    return LoadMeta(**({"mode": "closed", "users": 1} | stamps | facts))

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from servebench.load.exchange import Exchange
 from servebench.load.figures import measurement_figures
 from servebench.load.line import Line
+from servebench.load.measurement import LoadMeta
 from servebench.load.stream import to_tables
 
 USERS, TOK_S, WINDOW_S, TOKENS, TTFT_MS = 256, 50, 60, 128, 50
@@ -69,7 +70,14 @@ def main() -> int:
     kept_mb, began_s = resident_mb(), time.process_time()
     requests, chunks = to_tables(drain(kept), window)
     read_s = time.process_time() - began_s
-    meta = {"mode": "closed", "users": USERS, "window_start_ns": window[0], "window_end_ns": window[1]}
+    meta = LoadMeta(
+        mode="closed",
+        users=USERS,
+        load_start_ns=window[0],
+        window_start_ns=window[0],
+        window_end_ns=window[1],
+        load_end_ns=window[1],
+    )
     figures = measurement_figures(requests, chunks, meta, Line())
     both_s = time.process_time() - began_s
     found = {

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 
+import msgspec
 import psutil
 import pyarrow.compute as pc
 import pytest
@@ -75,7 +76,7 @@ def test_every_request_the_server_saw_is_in_the_records_once(closed):
 
 def test_phases_follow_the_time_of_sending(closed):
     measurement, _ = closed
-    start, end = measurement.meta["window_start_ns"], measurement.meta["window_end_ns"]
+    start, end = measurement.meta.window_start_ns, measurement.meta.window_end_ns
     for row in rows(measurement, "phase", "sent_ns"):
         expected = "warmup" if row["sent_ns"] < start else "window" if row["sent_ns"] < end else "after"
         assert row["phase"] == expected
@@ -95,7 +96,7 @@ def test_the_window_begins_when_everybody_is_through_and_the_warm_up_has_passed(
     firsts = {}
     for row in sorted(rows(closed[0], "user", "sent_ns", "end_ns"), key=lambda row: row["sent_ns"]):
         firsts.setdefault(row["user"], row["end_ns"])
-    assert meta["window_start_ns"] == max(meta["load_start_ns"] + 300_000_000, *firsts.values())
+    assert meta.window_start_ns == max(meta.load_start_ns + 300_000_000, *firsts.values())
 
 
 def test_a_slow_first_request_lengthens_the_warm_up():
@@ -104,9 +105,9 @@ def test_a_slow_first_request_lengthens_the_warm_up():
 
     measurement, _ = measured(script, 3)
     first = min(rows(measurement, "sent_ns", "end_ns"), key=lambda row: row["sent_ns"])
-    assert measurement.meta["window_start_ns"] == first["end_ns"]
-    assert measurement.meta["warmup"]["s"] >= 1.5
-    assert not measurement.meta["warmup"]["bounded"]
+    assert measurement.meta.window_start_ns == first["end_ns"]
+    assert measurement.meta.warmup.s >= 1.5
+    assert not measurement.meta.warmup.bounded
 
 
 def test_a_user_that_never_finishes_does_not_hang_the_warm_up():
@@ -115,7 +116,7 @@ def test_a_user_that_never_finishes_does_not_hang_the_warm_up():
 
     measurement, _ = measured(script, 3, timeout_s=1.0)
     assert statuses(measurement)["timeout"] == 1
-    assert 1.0 <= measurement.meta["warmup"]["s"] < 10
+    assert 1.0 <= measurement.meta.warmup.s < 10
 
 
 def test_a_warm_up_request_with_tokens_in_the_window_is_drained():
@@ -134,7 +135,7 @@ def test_a_warm_up_request_with_tokens_in_the_window_is_drained():
     measurement, _ = measured(script, 2, warmup_s=0.5)
     long = [row for row in rows(measurement, "phase", "status", "chunks", "end_ns") if row["chunks"] == 25]
     assert [(row["phase"], row["status"]) for row in long] == [("warmup", "ok")]
-    assert long[0]["end_ns"] > measurement.meta["window_end_ns"]
+    assert long[0]["end_ns"] > measurement.meta.window_end_ns
 
 
 def ledger_with(sent_ns, *block_ns, scheduled_ns=0):
@@ -276,7 +277,7 @@ def test_the_window_goes_on_until_enough_targets():
     phases = Counter(measurement.requests["phase"].to_pylist())
     assert phases["window"] >= 20
     meta = measurement.meta
-    assert (meta["window_end_ns"] - meta["window_start_ns"]) / 1e9 > 0.5
+    assert meta.window_s > 0.5
 
 
 def test_a_server_that_dies_in_the_window_ends_it_by_its_failures():
@@ -343,7 +344,7 @@ def test_open_loop_goes_on_while_the_server_does_not():
 def test_poisson_arrivals_are_the_same_for_the_same_seed():
     def scheduled(seed):
         measurement, _ = measured(lambda _: reply(1), 2, seed=seed, mode="open", rate=40.0, processes=2)
-        start = measurement.meta["load_start_ns"]
+        start = measurement.meta.load_start_ns
         return sorted(
             row["scheduled_ns"] - start
             for row in rows(measurement, "scheduled_ns", "phase")
@@ -377,7 +378,7 @@ def test_a_trace_is_replayed(tmp_path):
     measurement, server = measured(lambda r: reply(r.body["max_tokens"]), 2, mode="trace", trace=str(path))
     asked = [(r.body["messages"][-1]["content"], r.body["max_tokens"]) for r in server.received]
     assert asked == [("first", 1), ("second", 8), ("last", 3)]
-    start = measurement.meta["load_start_ns"]
+    start = measurement.meta.load_start_ns
     due = sorted(
         (row["scheduled_ns"] - start, row["completion_tokens"])
         for row in rows(measurement, "scheduled_ns", "completion_tokens")
@@ -420,18 +421,18 @@ def test_the_request_is_the_one_of_the_experiment(monkeypatch):
     assert head.startswith(b"post /v1/chat/completions http/1.1\r\n")
     assert b"authorization: bearer s3cret" in head
     assert b"x-tenant: a" in head
-    assert b"s3cret" not in json.dumps(measurement.meta).encode()
+    assert b"s3cret" not in msgspec.json.encode(measurement.meta)
 
 
 def test_the_start_is_spread_over_one_measured_answer():
     measurement, _ = measured(lambda _: reply(10, gap_s=0.05), 5, spread_s=None)
-    probe = measurement.meta["probe"]
-    assert probe["status"] == "ok"
-    assert measurement.meta["spread_s"] == probe["answer_s"] >= 0.5
+    probe = measurement.meta.probe
+    assert probe.status == "ok"
+    assert measurement.meta.spread_s == probe.answer_s >= 0.5
     firsts = {}
     for row in sorted(rows(measurement, "user", "scheduled_ns"), key=lambda row: row["scheduled_ns"]):
-        firsts.setdefault(row["user"], row["scheduled_ns"] - measurement.meta["load_start_ns"])
-    assert [firsts[user] for user in range(5)] == [round(probe["answer_s"] * 1e9 * user / 5) for user in range(5)]
+        firsts.setdefault(row["user"], row["scheduled_ns"] - measurement.meta.load_start_ns)
+    assert [firsts[user] for user in range(5)] == [round(probe.answer_s * 1e9 * user / 5) for user in range(5)]
 
 
 def test_the_load_begins_when_the_probe_is_over_whatever_became_of_it():
@@ -440,7 +441,7 @@ def test_the_load_begins_when_the_probe_is_over_whatever_became_of_it():
     with ScriptedServer(lambda received: reply(2) if received.number else [20.0]) as server:
         endpoint = Endpoint(url=server.url, model="scripted")
         measurement = measure(endpoint, workload, 2, begin=lambda: seen.append(len(server.received)))
-    assert measurement.meta["probe"]["status"] == "timeout"
+    assert measurement.meta.probe.status == "timeout"
     assert seen == [1]
     assert len(measurement.requests) == len(server.received) - 1
 
@@ -470,14 +471,14 @@ def test_what_cannot_be_measured_is_said_before_anything_starts(workload, messag
 
 
 def test_the_client_reports_on_itself(closed):
-    client = closed[0].meta["client"]
-    assert len(client["processes"]) == 2
-    assert client["cpu_ratio"] == max(one["cpu_s"] / one["wall_s"] for one in client["processes"])
-    for one in client["processes"]:
-        assert 0 < one["cpu_s"] < one["wall_s"]
-        assert 0 <= one["loop_lag_p50_s"] <= one["loop_lag_p99_s"] <= one["loop_lag_max_s"]
-        assert 0 <= one["dispatch_delay_p50_s"] <= one["dispatch_delay_p99_s"]
-    json.dumps(closed[0].meta, allow_nan=False)
+    client = closed[0].meta.client
+    assert len(client.processes) == 2
+    assert client.cpu_ratio == max(one.cpu_s / one.wall_s for one in client.processes)
+    for one in client.processes:
+        assert 0 < one.cpu_s < one.wall_s
+        assert 0 <= one.loop_lag_p50_s <= one.loop_lag_p99_s <= one.loop_lag_max_s
+        assert 0 <= one.dispatch_delay_p50_s <= one.dispatch_delay_p99_s
+    json.dumps(msgspec.to_builtins(closed[0].meta), allow_nan=False)
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs Linux")
@@ -487,7 +488,7 @@ def test_the_load_runs_on_its_own_cpus():
         workload = Workload(max_tokens=8, warmup_s=0.1, window_s=0.2, spread_s=0.1)
         endpoint = Endpoint(url=server.url, model="scripted")
         found = [measure(endpoint, workload, 2, processes=2, cpus=cpus) for cpus in ([cpu], [])]
-    told = [[client["cpus"] for client in measured.meta["client"]["processes"]] for measured in found]
+    told = [[client.cpus for client in measured.meta.client.processes] for measured in found]
     assert told == [[[cpu]] * 2, [sorted(os.sched_getaffinity(0))] * 2]
     assert calibrate.machine([cpu])["cores"] == 1
 
@@ -531,7 +532,7 @@ def test_a_worker_that_dies_ends_the_measurement_with_an_error():
 
 def test_tokens_in_the_window_are_those_that_arrived_in_it(closed):
     measurement, _ = closed
-    start, end = measurement.meta["window_start_ns"], measurement.meta["window_end_ns"]
+    start, end = measurement.meta.window_start_ns, measurement.meta.window_end_ns
     arrival = measurement.chunks["arrival_ns"]
     inside = pc.and_(pc.greater_equal(arrival, start), pc.less(arrival, end))
     cancelled = measurement.requests.filter(pc.equal(measurement.requests["status"], "cancelled"))["request_id"]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from exchanges import delta, exchange, usage
+from exchanges import delta, exchange, load_meta, usage
 from servebench.load.figures import line_confidence, measurement_figures, percentile
 from servebench.load.line import Line
 from servebench.load.stream import to_tables
@@ -30,8 +30,7 @@ def tokens_in(streams, start_ns, end_ns):
         facts = {"sent_ns": sent_ns, "first_byte_ns": sent_ns, "end_ns": stamps[-1], "blocks": blocks}
         exchanges.append(exchange(request_id=i, **facts))
     requests, chunks = to_tables(exchanges, (start_ns, end_ns))
-    meta = {"mode": "closed", "users": 1, "window_start_ns": start_ns, "window_end_ns": end_ns}
-    found = measurement_figures(requests, chunks, meta, Line())
+    found = measurement_figures(requests, chunks, load_meta((start_ns, end_ns)), Line())
     assert found["target_requests"] == sum(start_ns <= sent_ns < end_ns for sent_ns, _, _ in streams)
     return round((found["output_tok_s"] or 0) * found["window_s"])
 

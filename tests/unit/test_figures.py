@@ -6,9 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from exchanges import delta, event, exchange, usage
+from exchanges import delta, event, exchange, load_meta, usage
 from servebench.load.figures import line_confidence, mean, measurement_figures, median, percentile
 from servebench.load.line import Line
+from servebench.load.measurement import Address, Client, ClientProcess
 from servebench.load.stream import to_tables
 
 S = 10**9
@@ -34,8 +35,8 @@ def figures(*exchanges, window_s=(10, 20), mode="closed", line=None, client=None
     whole = mode in ("count", "trace")
     window = (window_s[0] * S, window_s[1] * S + whole)  # the load's last nanosecond belongs to it
     requests, chunks = to_tables(exchanges, None if whole else window, by_schedule=mode == "open")
-    meta = {"mode": mode, "users": users, "window_start_ns": window[0], "window_end_ns": window[1], "client": client}
-    meta["target"] = {"extra": extra}
+    asked = Address(url="http://127.0.0.1:8000", model="m", extra=extra or {})
+    meta = load_meta(window, mode=mode, users=users, client=client or Client(), target=asked)
     found = measurement_figures(requests, chunks, meta, line or Line(), **more)
     json.dumps(found, allow_nan=False)  # every figure fits into summary.json
     return found
@@ -300,7 +301,8 @@ def test_waves_of_replies_are_not_unsteady(wait_s, gap_s, steady):
 
 
 def test_reasons_against_a_measurement():
-    busy = {"cpu_ratio": 0.71, "processes": [{"loop_lag_p99_s": 0.002, "loop_lag_max_s": 0.01}]}
+    lags = ClientProcess(pid=1, cpu_s=0.71, wall_s=1, loop_lag_p99_s=0.002, loop_lag_max_s=0.01)
+    busy = Client(cpu_ratio=0.71, processes=[lags])
     found = figures(*steady(), client=busy, users=64, calibrated_users=32, found=["foreign use of the device"])
     assert found["invalid_reasons"].split("; ") == [
         "client beyond its calibration: 64 users, shown to be true up to 32",
@@ -309,7 +311,7 @@ def test_reasons_against_a_measurement():
     ]
     assert found["client_cpu_ratio"] == 0.71
     assert found["client_loop_lag_p99_s"] == 0.002
-    assert figures(*steady(), client=busy | {"cpu_ratio": 0.7}, users=32, calibrated_users=32)["valid"]
+    assert figures(*steady(), client=Client(cpu_ratio=0.7), users=32, calibrated_users=32)["valid"]
 
 
 def test_cached_tokens_and_queue_wait():
@@ -358,8 +360,8 @@ def test_more_cached_than_prompt_tokens_is_a_mark_and_no_share(cached, prompt):
 @pytest.mark.parametrize(("tokens", "valid"), [(8, True), (9, False), (100_000, False)])
 def test_more_tokens_than_asked_for_are_a_mark(tokens, valid):
     requests, chunks = to_tables([reply(0, 11, [12, 13, 14, 15], tokens=tokens)], (10 * S, 20 * S))
-    meta = {"mode": "closed", "users": 1, "window_start_ns": 10 * S, "window_end_ns": 20 * S, "client": None}
-    found = measurement_figures(requests, chunks, meta | {"workload": {"max_tokens": 8}}, Line())
+    meta = load_meta((10 * S, 20 * S), workload={"max_tokens": 8})
+    found = measurement_figures(requests, chunks, meta, Line())
     assert found["valid"] is valid
     assert ("1 replies with more than the 8 tokens asked for" in (found["invalid_reasons"] or "")) is not valid
 
@@ -374,7 +376,7 @@ def test_cached_tokens_without_prompt_tokens_are_no_contradiction():
 def test_several_processes_tables_in_any_order():
     first, second = reply(0, 11, [12, 13], tokens=3), reply(1, 11, [14, 18], tokens=9)
     one, two = to_tables([first], (10 * S, 20 * S)), to_tables([second], (10 * S, 20 * S))
-    meta = {"mode": "closed", "users": 2, "window_start_ns": 10 * S, "window_end_ns": 20 * S}
+    meta = load_meta((10 * S, 20 * S), users=2)
     both = [pa.concat_tables(tables) for tables in zip(one, two, strict=True)]
     turned = [pa.concat_tables([one[0], two[0]]), pa.concat_tables([two[1], one[1]])]
     assert measurement_figures(*both, meta, Line()) == measurement_figures(*turned, meta, Line())

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
@@ -86,8 +87,9 @@ def run_load(
         line,
         calibrated_users=known["max_users"] if known else None,
     )
-    write_measurement(out, measured.requests, measured.chunks, {**found, "meta": measured.meta, "calibration": known})
-    _print_summary(Console(), measured, {**found, "meets_line": verdict(found, line)}, known)
+    summary = {**found, "meta": msgspec.to_builtins(measured.meta), "calibration": known}
+    write_measurement(out, measured.requests, measured.chunks, summary)
+    _print_summary(Console(), endpoint.model, measured, {**found, "meets_line": verdict(found, line)}, known)
     return 1 if _failed(found) else 0
 
 
@@ -139,11 +141,11 @@ def _failed(found: dict[str, Any]) -> int:
 
 
 def _print_summary(
-    console: Console, measured: Measurement, found: dict[str, Any], known: dict[str, Any] | None
+    console: Console, model: str, measured: Measurement, found: dict[str, Any], known: dict[str, Any] | None
 ) -> None:
     meta = measured.meta
     window = f"{found['window_s']:.1f} s" if found["window_s"] else "nothing"
-    title = f"{meta['target']['model']} · {meta['mode']} · {counted(meta['users'])} · {window}"
+    title = f"{model} · {meta.mode} · {counted(meta.users)} · {window}"
     table = Table(title=title, min_width=56)
     table.add_column("figure")
     table.add_column("value", justify="right")
@@ -154,12 +156,12 @@ def _print_summary(
     table.add_section()
     table.add_row("[bold]this client", "")
     _rows(table, found, _CLIENT)
-    for words, value in client_error(known, meta["users"]):
+    for words, value in client_error(known, meta.users):
         table.add_row(words, value)
     console.print(table)
-    if skipped := meta["prompts"]["skipped"]:
+    if meta.prompts and meta.prompts.skipped:
         words = "conversations in which nobody asks anything were skipped"
-        console.print(f"[yellow]{meta['prompts']['name']}: {skipped} {words}")
+        console.print(f"[yellow]{meta.prompts.name}: {meta.prompts.skipped} {words}")
     if found["invalid_reasons"]:
         console.print(f"[yellow]not valid: {found['invalid_reasons']}")
     evidence = [error for error in measured.requests.filter(_broken(measured))["error"].to_pylist() if error]

@@ -9,8 +9,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from time import monotonic_ns
 
+import msgspec
+
 from servebench.faults import Fault
 from servebench.load.endpoint import Endpoint
+from servebench.load.measurement import Probe
 from servebench.load.run import START_DELAY_NS, check, divide, spread_s
 from servebench.load.workers import Workers
 from servebench.load.workload import Workload
@@ -52,8 +55,9 @@ async def loaded(
         jobs = divide(endpoint, workload, users, processes=processes, seed=seed, directory=directory, recorded=False)
         with Workers(jobs, cpus) as workers:
             await _until(workers, counts, lambda: workers.all("ready"))
+            probe = msgspec.convert(next(workers.values("probe")), Probe | None)
             begin_ns = monotonic_ns() + START_DELAY_NS
-            workers.tell(start_ns=begin_ns, spread_s=spread_s(workload, next(workers.values("probe"))))
+            workers.tell(start_ns=begin_ns, spread_s=spread_s(workload, probe))
             warm_ns = begin_ns + round(workload.warmup_s * 1e9)
 
             def warm() -> bool:

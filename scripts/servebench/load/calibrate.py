@@ -90,7 +90,7 @@ def errors(measured: Measurement, stamps: pa.Table, schedule: Schedule, users: i
     """The figures of one level: arrivals in the window, TTFT of the requests sent in it; `stamps` as
     worker.CLOCK_SCHEMA. None where there was nothing to measure."""
     requests, meta = measured.requests, measured.meta
-    start_ns, end_ns = meta["window_start_ns"], meta["window_end_ns"]
+    start_ns, end_ns = meta.window_start_ns, meta.window_end_ns
     clock = {name: stamps[name].to_numpy() for name in stamps.schema.names}
     inside = (clock["arrival_ns"] >= start_ns) & (clock["arrival_ns"] < end_ns)
     arrival_s = (clock["arrival_ns"] - clock["sent_ns"])[inside] / 1e9
@@ -106,9 +106,9 @@ def errors(measured: Measurement, stamps: pa.Table, schedule: Schedule, users: i
     delivered = int(tokens[(arrivals >= start_ns) & (arrivals < end_ns)].sum())
     ideal = users * schedule.tokens / schedule.answer_s * (end_ns - start_ns) / 1e9
     chunks = measured.chunks.num_rows
-    cpu_s = sum(process["cpu_s"] for process in meta["client"]["processes"])
+    cpu_s = sum(process.cpu_s for process in meta.client.processes)
     return {
-        "processes": meta["processes"],
+        "processes": meta.processes,
         "chunks": chunks,
         "failed": sum(status not in ("ok", "cancelled") for status in requests["status"].to_pylist()),
         "ttft_error_p50_s": percentile(np.array(ttft_s, np.float64), 50),
@@ -117,7 +117,7 @@ def errors(measured: Measurement, stamps: pa.Table, schedule: Schedule, users: i
         "arrival_error_p99_s": percentile(arrival_s, 99),
         "delivered_ratio": delivered / ideal,
         "cpu_s_per_100k_chunks": cpu_s / chunks * 1e5 if chunks else None,
-        "cpu_ratio": meta["client"]["cpu_ratio"],
+        "cpu_ratio": meta.client.cpu_ratio,
         "server_lateness_p99_s": percentile(lateness_s, 99),
     }
 

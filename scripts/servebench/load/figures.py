@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from math import exp, lgamma, log, sqrt
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -21,6 +20,7 @@ import pyarrow.compute as pc
 
 from servebench.load.body import token_limit
 from servebench.load.line import Line
+from servebench.load.measurement import LoadMeta
 from servebench.load.modes import MODES
 from servebench.load.records import STATUSES, TOKEN_SOURCES, chunk_rows, hidden_tokens
 
@@ -87,7 +87,7 @@ def line_confidence(passes: int, requests: int, share: float = 0.95) -> float | 
 def measurement_figures(
     requests: pa.Table,
     chunks: pa.Table,
-    meta: dict[str, Any],
+    meta: LoadMeta,
     line: Line,
     *,
     calibrated_users: int | None = None,
@@ -101,7 +101,7 @@ def measurement_figures(
     `ttft_p95_all_s` counts failures as +∞; when it is infinite it is None and `ttft_p95_all_infinite` true.
     """
     rows = _Rows(requests, chunks, meta)
-    figures: dict[str, Figure] = {"users": meta["users"], "window_s": rows.window_s}
+    figures: dict[str, Figure] = {"users": meta.users, "window_s": rows.window_s}
     figures |= _throughput(rows)
     figures |= _latency(rows)
     figures |= _counts(rows)
@@ -116,8 +116,8 @@ def measurement_figures(
 class _Rows:
     """The columns as arrays: masks and stamps have one entry per request, `*_of_chunk` one per chunk."""
 
-    def __init__(self, requests: pa.Table, chunks: pa.Table, meta: dict[str, Any]) -> None:
-        self.table, self.mode = requests, meta["mode"]
+    def __init__(self, requests: pa.Table, chunks: pa.Table, meta: LoadMeta) -> None:
+        self.table, self.mode = requests, meta.mode
         self.status = requests["status"].to_numpy()
         self.real: Mask = self.status != "cancelled"
         self.target: Mask = (requests["phase"].to_numpy() == "window") & self.real
@@ -133,10 +133,10 @@ class _Rows:
         self.arrival_of_chunk: Ints = chunks["arrival_ns"].to_numpy()
         self.tokens_of_chunk: Ints = chunks["tokens"].to_numpy()
         # [start, end) in ns; in the modes without a warm-up the whole load, its last end included.
-        self.window: tuple[int, int] = meta["window_start_ns"], meta["window_end_ns"]
-        self.window_s = (self.window[1] - self.window[0]) / 1e9
+        self.window: tuple[int, int] = meta.window_start_ns, meta.window_end_ns
+        self.window_s = meta.window_s
         # What a reply may hold; None where each request says so itself.
-        asked = (meta.get("workload") or {}) | ((meta.get("target") or {}).get("extra") or {})
+        asked = meta.workload | (meta.target.extra if meta.target else {})
         self.max_tokens: int | None = token_limit(asked) if self.mode != "trace" else None
 
     def stamps(self, column: str) -> Ints:
@@ -321,19 +321,18 @@ def _server(rows: _Rows) -> dict[str, Figure]:
     }
 
 
-def _client(meta: dict[str, Any], rows: _Rows) -> dict[str, Figure]:
+def _client(meta: LoadMeta, rows: _Rows) -> dict[str, Figure]:
     """The load generator about itself; the worst of its processes counts."""
-    client = meta.get("client") or {}
-    processes = client.get("processes") or []
 
-    def worst(key: str) -> float | None:
-        return max((process[key] for process in processes if process.get(key) is not None), default=None)
+    def worst(values: Iterable[float | None]) -> float | None:
+        return max((value for value in values if value is not None), default=None)
 
+    processes = meta.client.processes
     late_s = (rows.sent_ns - rows.scheduled_ns)[rows.target & (rows.sent_ns >= 0)] / 1e9
     return {
-        "client_cpu_ratio": client.get("cpu_ratio"),
-        "client_loop_lag_p99_s": worst("loop_lag_p99_s"),
-        "client_loop_lag_max_s": worst("loop_lag_max_s"),
+        "client_cpu_ratio": meta.client.cpu_ratio,
+        "client_loop_lag_p99_s": worst(process.loop_lag_p99_s for process in processes),
+        "client_loop_lag_max_s": worst(process.loop_lag_max_s for process in processes),
         "send_delay_p50_s": median(late_s),
         "send_delay_p99_s": percentile(late_s, 99),
     }

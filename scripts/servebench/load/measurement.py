@@ -5,21 +5,106 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import pyarrow as pa
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of the facts about a measurement: immutable, plain JSON when written, None where nothing is known."""
+
+
+class PromptSet(Facts, frozen=True, kw_only=True):
+    """The prompts that were asked: how many, and the characters of their messages (min, p5, p50, p95, max)."""
+
+    name: str
+    prompts: int
+    skipped: int = 0  # conversations in which nobody asks anything
+    prompt_chars: dict[str, int]
+
+
+class Probe(Facts, frozen=True, kw_only=True):
+    """The one reply before the load, by whose length users start spread out."""
+
+    status: str
+    error: str | None = None
+    answer_s: float | None = None
+
+
+class Warmup(Facts, frozen=True, kw_only=True):
+    """How long the warm-up took; `bounded` when it ended before every user's first request had."""
+
+    s: float
+    bounded: bool
+    unfinished_users: int
+
+
+class ClientProcess(Facts, frozen=True, kw_only=True):
+    """One process of the load generator about itself, from the first request of the load to the last."""
+
+    pid: int
+    cpus: list[int] | None = None
+    cpu_s: float
+    wall_s: float
+    loop_lag_p50_s: float | None = None
+    loop_lag_p99_s: float | None = None
+    loop_lag_max_s: float | None = None
+    dispatch_delay_p50_s: float | None = None
+    dispatch_delay_p99_s: float | None = None
+
+
+class Client(Facts, frozen=True, kw_only=True):
+    """The load generator about itself; `cpu_ratio` is that of its busiest process."""
+
+    cpu_ratio: float | None = None
+    processes: list[ClientProcess] = []
+
+
+class Address(Facts, frozen=True, kw_only=True):
+    """The server as it was asked, without the key and the headers."""
+
+    url: str
+    model: str
+    extra: dict[str, Any] = {}
+
+
+class LoadMeta(Facts, frozen=True, kw_only=True):
+    """How a measurement was loaded. Stamps are CLOCK_MONOTONIC ns; `started_at` is ISO 8601 UTC.
+
+    `workload` is the workload as asked (`Workload.to_dict`), whatever keys that had when it was measured.
+    """
+
+    protocol: int | None = None
+    mode: str
+    users: int
+    processes: int | None = None
+    seed: int | None = None
+    prompts: PromptSet | None = None
+    started_at: str | None = None
+    load_start_ns: int
+    window_start_ns: int
+    window_end_ns: int
+    load_end_ns: int
+    spread_s: float | None = None
+    connections_opened: int | None = None
+    probe: Probe | None = None
+    warmup: Warmup | None = None
+    client: Client = Client()
+    workload: dict[str, Any] = {}
+    target: Address | None = None
+
+    @property
+    def window_s(self) -> float:
+        """Length of the window, seconds."""
+        return (self.window_end_ns - self.window_start_ns) / 1e9
 
 
 @dataclass(frozen=True)
 class Measurement:
     """One workload at one number of users against one server.
 
-    `requests` and `chunks` have the schemas of `servebench.load.records`. `meta` is JSON-able: `protocol, mode,
-    users, processes, seed, load_start_ns, window_start_ns, window_end_ns, load_end_ns` (CLOCK_MONOTONIC ns),
-    `started_at` (ISO 8601 UTC), `spread_s`, `connections_opened`, `warmup {s, bounded, unfinished_users}`, `probe
-    {status, error, answer_s}` or null, `prompts` (how many, how long), `client {cpu_ratio, processes: [{pid, cpu_s,
-    wall_s, loop_lag_p50_s, loop_lag_p99_s, loop_lag_max_s, dispatch_delay_p50_s, dispatch_delay_p99_s}]}` and the
-    `workload` as asked and, as `target`, the endpoint.
+    `requests` and `chunks` have the schemas of `servebench.load.records`.
     """
 
     requests: pa.Table
     chunks: pa.Table
-    meta: dict[str, Any]
+    meta: LoadMeta

@@ -15,6 +15,7 @@ from pathlib import Path
 from time import monotonic_ns
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.feather as feather
@@ -22,7 +23,16 @@ import pyarrow.feather as feather
 from servebench.faults import Fault
 from servebench.load.arrivals import Pause
 from servebench.load.endpoint import Endpoint
-from servebench.load.measurement import Measurement
+from servebench.load.measurement import (
+    Address,
+    Client,
+    ClientProcess,
+    LoadMeta,
+    Measurement,
+    Probe,
+    PromptSet,
+    Warmup,
+)
 from servebench.load.requests import Requests
 from servebench.load.tokens import counter
 from servebench.load.workers import Job, LoadError, Workers
@@ -97,17 +107,17 @@ def run(
         rows = _gather(directory, "requests", len(jobs)).sort_by("request_id")
         chunks = _gather(directory, "chunks", len(jobs))
         stamps = _gather(directory, "clock", len(jobs)) if clock else None
-    meta = {
-        "protocol": PROTOCOL,
-        "mode": workload.mode,
-        "users": users,
-        "processes": len(jobs),
-        "seed": seed,
-        "prompts": requests.source.describe(),
+    meta = LoadMeta(
+        protocol=PROTOCOL,
+        mode=workload.mode,
+        users=users,
+        processes=len(jobs),
+        seed=seed,
+        prompts=msgspec.convert(requests.source.describe(), PromptSet),
         **conductor.facts(rows),
-        "workload": workload.to_dict(),
-        "target": {"url": endpoint.url, "model": endpoint.model, "extra": endpoint.extra},
-    }
+        workload=workload.to_dict(),
+        target=Address(url=endpoint.url, model=endpoint.model, extra=endpoint.extra),
+    )
     return Measurement(rows, chunks, meta), stamps
 
 
@@ -158,11 +168,11 @@ def divide(
     ]
 
 
-def spread_s(workload: Workload, probe: dict[str, Any] | None) -> float:
+def spread_s(workload: Workload, probe: Probe | None) -> float:
     """Return the seconds over which users start: as configured, else the length of the probe's answer."""
     if workload.spread_s is not None:
         return workload.spread_s
-    return probe["answer_s"] or 0.0 if probe else 0.0
+    return probe.answer_s or 0.0 if probe else 0.0
 
 
 def _tickets(directory: str, requests: int | None) -> int:
@@ -198,15 +208,15 @@ class _Conductor:
     unfinished_users: int = 0
     bounded: bool = False
     opened: int = 0
-    probe: dict[str, Any] | None = None
-    clients: list[dict[str, Any]] = field(default_factory=list)
+    probe: Probe | None = None
+    clients: list[ClientProcess] = field(default_factory=list)
     _told_ns: int = 0
 
     def conduct(self) -> None:
         workers, workload = self.workers, self.workload
         ready = workers.gather("ready")
         self.opened = sum(report["opened"] for report in ready)
-        self.probe = ready[0]["probe"]
+        self.probe = msgspec.convert(ready[0]["probe"], Probe | None)
         if self.opened == 0:
             raise LoadError(f"{self.url}: no connection could be opened: {ready[0]['refusal']}; is the server up?")
         self.spread_s = spread_s(self.workload, self.probe)
@@ -223,7 +233,7 @@ class _Conductor:
             self._until(lambda: workers.all("drained"), "drain")
         self.end_ns = monotonic_ns()
         workers.tell(stop=True)
-        self.clients = [report["client"] for report in workers.gather("done")]
+        self.clients = [msgspec.convert(report["client"], ClientProcess) for report in workers.gather("done")]
 
     def _warm_up(self) -> None:
         """Until warmup_s have passed and every user's first request has ended. Each request ends by its time-out at
@@ -290,6 +300,7 @@ class _Conductor:
         return (started_ns - self.start_ns) / 1e9 + self.workload.window_s
 
     def facts(self, requests: pa.Table) -> dict[str, Any]:
+        """What only the conductor knows of `LoadMeta`."""
         window = self.window or (self.start_ns, max(self.start_ns, pc.max(requests["end_ns"]).as_py() or 0) + 1)
         return {
             "started_at": self.started_at,
@@ -300,13 +311,10 @@ class _Conductor:
             "spread_s": self.spread_s,
             "connections_opened": self.opened,
             "probe": self.probe,
-            "warmup": {
-                "s": (window[0] - self.start_ns) / 1e9,
-                "bounded": self.bounded,
-                "unfinished_users": self.unfinished_users,
-            },
-            "client": {
-                "cpu_ratio": max(client["cpu_s"] / client["wall_s"] for client in self.clients),
-                "processes": self.clients,
-            },
+            "warmup": Warmup(
+                s=(window[0] - self.start_ns) / 1e9, bounded=self.bounded, unfinished_users=self.unfinished_users
+            ),
+            "client": Client(
+                cpu_ratio=max(client.cpu_s / client.wall_s for client in self.clients), processes=self.clients
+            ),
         }
