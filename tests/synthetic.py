@@ -8,19 +8,35 @@ exact; each has a TTFT so placed that the nearest-rank p95 is exact, and the spe
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 import pyarrow as pa
+from msgspec.structs import replace
 
 from servebench.load.line import Line
+from servebench.load.measurement import Client, LoadMeta
 from servebench.load.records import CHUNKS_SCHEMA, REQUESTS_SCHEMA
+from servebench.machine.gpu import Gpu
+from servebench.machine.identity import Machine
 from servebench.plan import Engine, Model, Plan, Runtime, Setting
 from servebench.store.measurements import Record
+from servebench.store.records import (
+    Calibration,
+    ColdStart,
+    EngineBuild,
+    Identity,
+    Level,
+    ModelFile,
+    Provenance,
+    SessionFacts,
+    Software,
+)
 from servebench.tables import read_reference
 
+Struct = TypeVar("Struct", bound=msgspec.Struct)
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCES = ROOT / "config" / "references"
 S = 10**9
@@ -29,26 +45,31 @@ HEAD_TOKENS, CHUNKS_EACH = 67, 32
 KINDS = {"ollama": "ollama", "llama": "llama-server", "vllm": "vllm"}
 VERSIONS = {"ollama": "0.40.16", "llama": "12242 (3b4d6ab3f)", "vllm": "0.33.0"}
 BYTES = {"Q4_K_M": 9_000_000_000, "Q8_0": 15_700_000_000, "BF16": 29_500_000_000}
-H200 = {"cpu": "Xeon", "cores": 96, "gpus": [{"name": "NVIDIA H200", "memory_gib": 139.8}], "fingerprint": "a-gpu"}
-LAPTOP = {"cpu": "Two-core CPU", "cores": 2, "gpus": [], "fingerprint": "a-cpu"}
-CALIBRATION: dict[str, Any] = {
-    "created_at": "2026-11-14T08:00:00+00:00",
-    "max_users": 256,
-    "levels": [
-        {
-            "variant": variant,
-            "users": users,
-            "ttft_error_p50_s": 0.0002 * (1 + users / 200),
-            "ttft_error_p99_s": 0.0004 * (1 + users / 100) * (1 + n),
-            "arrival_error_p50_s": 0.00005,
-            "arrival_error_p99_s": 0.0003,
-            "delivered_ratio": 0.9995,
-            "cpu_ratio": 0.05 + users / 1000,
-        }
+H200 = Machine(
+    cpu="Xeon",
+    cores=96,
+    gpus=[Gpu(uuid="GPU-0", name="NVIDIA H200", memory_gib=139.8, driver="610.1", cuda="13.2", mig=False)],
+    fingerprint="a-gpu",
+)
+LAPTOP = Machine(cpu="Two-core CPU", cores=2, fingerprint="a-cpu")
+CALIBRATION = Calibration(
+    created_at="2026-11-14T08:00:00+00:00",
+    max_users=256,
+    levels=[
+        Level(
+            variant=variant,
+            users=users,
+            ttft_error_p50_s=0.0002 * (1 + users / 200),
+            ttft_error_p99_s=0.0004 * (1 + users / 100) * (1 + n),
+            arrival_error_p50_s=0.00005,
+            arrival_error_p99_s=0.0003,
+            delivered_ratio=0.9995,
+            cpu_ratio=0.05 + users / 1000,
+        )
         for n, variant in enumerate(("steady", "lockstep"))
         for users in (1, 16, 64, 256)
     ],
-}
+)
 # Not published: plausible, so that a page of full size can be made.
 UNPUBLISHED = {"ttft_p50_s": 0.3, "ttft_p95_s": 0.6, "target_requests": 60, "user_tok_s": 30.0, "output_tok_s": 150.0}
 
@@ -147,7 +168,7 @@ def plan_of(cells: list[dict[str, Any]], experiment: str = "h200") -> Plan:
 
 
 def records_of(
-    cells: list[dict[str, Any]], plan: Plan, window_s: int = 60, machine: Mapping[str, Any] = H200
+    cells: list[dict[str, Any]], plan: Plan, window_s: int = 60, machine: Machine = H200
 ) -> Iterator[Record]:
     """Both rounds of every cell."""
     ranks = {name: n for n, name in enumerate(plan.settings)}
@@ -164,41 +185,41 @@ def record(
     number: int,
     figures: Mapping[str, float],
     window_s: int = 60,
-    machine: Mapping[str, Any] = H200,
+    machine: Machine = H200,
 ) -> Record:
     """One good measurement with these figures."""
     start_ns = S * (1000 + 100 * number)
     requests, chunks = exchanges(users, figures, start_ns, window_s, seed=hash_of(setting.name, users, number))
-    meta = {
-        "mode": "closed",
-        "users": users,
-        "load_start_ns": int(min(requests["sent_ns"].to_pylist())),
-        "window_start_ns": start_ns,
-        "window_end_ns": start_ns + window_s * S,
-        "load_end_ns": int(max(requests["end_ns"].to_pylist())),
-        "client": {"cpu_ratio": 0.02 + users / 1500, "processes": []},
-        "workload": dict(setting.workload),
-    }
+    meta = LoadMeta(
+        mode="closed",
+        users=users,
+        load_start_ns=int(min(requests["sent_ns"].to_pylist())),
+        window_start_ns=start_ns,
+        window_end_ns=start_ns + window_s * S,
+        load_end_ns=int(max(requests["end_ns"].to_pylist())),
+        client=Client(cpu_ratio=0.02 + users / 1500),
+        workload=dict(setting.workload),
+    )
     times = list(range(start_ns - 15 * S, start_ns + window_s * S, S // 2))
     session_id = f"{setting.run}-{setting.name}-{number}"
     index = setting.users.index(users)
     return Record(
-        identity={
-            "experiment": "h200",
-            "run": setting.run,
-            "setting": setting.name,
-            "engine": setting.engine.key,
-            "engine_kind": setting.engine.kind,
-            "model": setting.model.key,
-            "model_name": setting.model.name,
-            "quantization": setting.model.quantization,
-            "slots": setting.slots,
-            "context": setting.context,
-            "users": users,
-            "round": number,
-            "rank": rank,
-            "digest": f"{hash_of(setting.name, users, number):020x}",
-        },
+        identity=Identity(
+            experiment="h200",
+            run=setting.run,
+            setting=setting.name,
+            engine=setting.engine.key,
+            engine_kind=setting.engine.kind,
+            model=setting.model.key,
+            model_name=setting.model.name,
+            quantization=setting.model.quantization,
+            slots=setting.slots,
+            context=setting.context,
+            users=users,
+            round=number,
+            rank=rank,
+            digest=f"{hash_of(setting.name, users, number):020x}",
+        ),
         status="ok",
         reason=None,
         requests=requests,
@@ -209,52 +230,51 @@ def record(
             "memory_bytes": [int(memory_gib(setting) * 2**30)] * len(times),
             "foreign_utilisation": [0.0] * len(times),
         },
-        session={
-            "session_id": session_id,
-            "launched_at": f"2026-11-{14 + number:02d}T09:{rank:02d}:00+00:00",
-            "engine_version": VERSIONS[setting.engine.key],
-            "engine_build": setting.engine.pin,
-            "argv": ["llama-server", "-np", str(setting.slots), *setting.args],
-            "env": {},
-            "cold_start_s": {"process_s": 0.1, "healthy_s": 4.0 + rank, "first_token_s": 4.5 + rank},
-            "facts": {"n_ctx_slot": setting.context, "slots": setting.slots},
-            "memory_gib": memory_gib(setting),
-            "memory_kind": "nvml" if machine["gpus"] else "host",
-            "server_age_s": 30.0 + 90 * index,
-            "users_before": list(setting.users[:index]),
-            "log": f"logs/{session_id}.log",
-        },
-        provenance={
-            "machine": dict(machine),
-            "model": {
-                "key": setting.model.key,
-                "name": setting.model.name,
-                "sha256": setting.model.sha256,
-                "size_bytes": setting.model.size_bytes,
-                "quantization": setting.model.quantization,
-                "note": setting.model.note,
-            },
-            "engine": {"key": setting.engine.key, "kind": setting.engine.kind, "pin": setting.engine.pin},
-            "servebench": {"version": "0.1.0", "protocol": 1},
-            "calibration": CALIBRATION,
-            "started_at": f"2026-11-{14 + number:02d}T10:{rank:02d}:{index:02d}+00:00",
-        },
+        session=SessionFacts(
+            session_id=session_id,
+            launched_at=f"2026-11-{14 + number:02d}T09:{rank:02d}:00+00:00",
+            engine_version=VERSIONS[setting.engine.key],
+            engine_build=setting.engine.pin,
+            argv=["llama-server", "-np", str(setting.slots), *setting.args],
+            env={},
+            cold_start_s=ColdStart(process_s=0.1, healthy_s=4.0 + rank, first_token_s=4.5 + rank),
+            facts={"n_ctx_slot": setting.context, "slots": setting.slots},
+            memory_gib=memory_gib(setting),
+            memory_kind="nvml" if machine.gpus else "host",
+            server_age_s=30.0 + 90 * index,
+            users_before=list(setting.users[:index]),
+            log=f"logs/{session_id}.log",
+        ),
+        provenance=Provenance(
+            machine=machine,
+            model=ModelFile(
+                key=setting.model.key,
+                name=setting.model.name,
+                sha256=setting.model.sha256 or "",
+                size_bytes=setting.model.size_bytes or 0,
+                quantization=setting.model.quantization,
+                note=setting.model.note,
+            ),
+            engine=EngineBuild(key=setting.engine.key, kind=setting.engine.kind, pin=setting.engine.pin),
+            servebench=Software(version="0.1.0", protocol=1),
+            calibration=CALIBRATION,
+            started_at=f"2026-11-{14 + number:02d}T10:{rank:02d}:{index:02d}+00:00",
+        ),
     )
 
 
 def failed(good: Record, reason: str) -> Record:
     """The record of a measurement that failed for this reason, in the place of a good one."""
-    return Record(
-        identity=good.identity,
-        status="failed",
-        reason=reason,
-        requests=REQUESTS_SCHEMA.empty_table(),
-        chunks=CHUNKS_SCHEMA.empty_table(),
-        meta=None,
-        telemetry={},
-        session=good.session,
-        provenance=good.provenance,
-    )
+    nothing = {"requests": REQUESTS_SCHEMA.empty_table(), "chunks": CHUNKS_SCHEMA.empty_table()}
+    return replace(good, status="failed", reason=reason, meta=None, telemetry={}, **nothing)
+
+
+def changed(struct: Struct, **changes: Any) -> Struct:
+    """The struct with these fields in place of its own; a dict changes fields of the struct that stands there."""
+    own = {name: getattr(struct, name) for name in changes}
+    deep = {name: isinstance(own[name], msgspec.Struct) and isinstance(value, dict) for name, value in changes.items()}
+    values = {name: changed(own[name], **value) if deep[name] else value for name, value in changes.items()}
+    return replace(struct, **values)
 
 
 def unanswered(good: Record) -> Record:

@@ -31,7 +31,9 @@ def experiment(name: str, cells: list[dict[str, Any]], machine: dict[str, Any]) 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     first = experiment("laptop", CELLS, synthetic.LAPTOP)
-    second = experiment("desktop", OTHER, synthetic.LAPTOP | {"cpu": "Eight-core CPU", "fingerprint": "b-cpu"})
+    second = experiment(
+        "desktop", OTHER, synthetic.changed(synthetic.LAPTOP, cpu="Eight-core CPU", fingerprint="b-cpu")
+    )
     written = tmp_path_factory.mktemp("compare") / "page.html"
     written.write_text(comparison_page.page(comparison.compare(first, second)), encoding="utf-8")
     return written

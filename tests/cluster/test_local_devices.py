@@ -16,5 +16,5 @@ def test_sessions_spread_over_the_devices_of_one_machine(tmp_path, devices):
     workspace.snakemake("only_main_one", "only_main_two", "--cores", "8", "--resources", f"gpu={devices}", "download=1")
     records = [measurements.read(path) for path in workspace.results.glob("measurements/**/*.parquet")]
     assert len(records) == 4
-    used = {record.session["session_id"]: record.session["devices"] for record in records}
+    used = {record.session.session_id: record.session.devices for record in records}
     assert sorted(used.values()) == [["left"], ["right"]][:devices] + [["left"]] * (2 - devices)

@@ -93,19 +93,17 @@ def test_quick_start_and_simulators_spread_over_both_nodes(cluster, tmp_path):
     assert len(submitted(out)) == 4, "sessions are jobs; downloads and tables are not"
     found = records(cluster)
     assert [record.status for record in found] == ["ok"] * 8
-    sessions = {record.session["session_id"]: record for record in found}
+    sessions = {record.session.session_id: record for record in found}
     assert len(sessions) == 4
-    places = {(record.session["node"], *record.session["devices"]) for record in sessions.values()}
+    places = {(record.session.node, *record.session.devices) for record in sessions.values()}
     assert len(places) == 4, "each session had a device for itself"
     assert {node for node, _ in places} == {"node1", "node2"}
-    ports = [re.search(r"port\W+(\d+)", " ".join(record.session["argv"]))[1] for record in sessions.values()]
+    ports = [re.search(r"port\W+(\d+)", " ".join(record.session.argv))[1] for record in sessions.values()]
     assert len(set(ports)) == 4
 
-    (copied,) = {
-        Path(r.session["argv"][r.session["argv"].index("-m") + 1]).name for r in found if "np1" in str(r.identity)
-    }
+    (copied,) = {Path(r.session.argv[r.session.argv.index("-m") + 1]).name for r in found if "np1" in str(r.identity)}
     assert copied == "SmolLM2-135M-Instruct.Q4_1.gguf"
-    scratches = {part for r in found for part in r.session["argv"] if part.startswith(f"{tmp_path}/scratch-")}
+    scratches = {part for r in found for part in r.session.argv if part.startswith(f"{tmp_path}/scratch-")}
     assert len(scratches) == 2, "each job of the real engine loaded its own copy"
 
     rows = pq.read_table(cluster.folder / TABLES).to_pylist()
@@ -129,7 +127,7 @@ def test_over_the_time_limit_the_rest_is_measured_by_the_next_run(cluster):
     after = cluster.measured()
     assert len(after) == len(records(cluster)) == 6
     assert {name: after[name] for name in kept} == kept, "measured once"
-    assert len({record.session["session_id"] for record in records(cluster)}) == 2
+    assert len({record.session.session_id for record in records(cluster)}) == 2
 
 
 def test_scancel_stops_the_engine_in_order(cluster):
@@ -153,7 +151,7 @@ def test_a_requeued_job_goes_on(cluster):
     assert measuring.run.returncode == 0, out[-3000:]
     assert submitted(out) == [measuring.job]
     assert measuring.kept_all()
-    assert [record.identity["users"] for record in records(cluster)] == [1, 2, 3, 4]
+    assert [record.identity.users for record in records(cluster)] == [1, 2, 3, 4]
 
 
 def test_ctrl_c_cancels_running_and_waiting_jobs(cluster):

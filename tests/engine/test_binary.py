@@ -44,7 +44,7 @@ def test_it_is_measured_and_asked_wherever_it_lies(workspace, llama_environment,
     workspace.snakemake("results/reruns/tables/measurements.parquet")
     record = measurements.read(workspace.results / "measurements/main/one/round1/users001.parquet")
     assert (record.status, record.reason) == ("ok", None)
-    assert record.session["argv"][0] == workspace.config["engines"]["llama"]["binary"]
+    assert record.session.argv[0] == workspace.config["engines"]["llama"]["binary"]
     facts = replies.read(workspace.results / "evaluations/A.parquet").facts
     assert (facts["status"], facts["asked"], facts["answered"]) == ("ok", 4, 4)
     moved = program(tmp_path / "elsewhere", llama_environment["python"])

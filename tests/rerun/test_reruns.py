@@ -41,8 +41,8 @@ def test_nothing_changed_nothing_planned(after):
 
 def test_all_of_a_round_is_measured_before_the_next_begins(complete):
     files = (complete / "results/reruns/measurements").rglob("*.parquet")
-    records = sorted((measurements.read(file) for file in files), key=lambda record: record.meta["load_start_ns"])
-    order = [tuple(record.identity[name] for name in ("round", "setting", "users")) for record in records]
+    records = sorted((measurements.read(file) for file in files), key=lambda record: record.meta.load_start_ns)
+    order = [(record.identity.round, record.identity.setting, record.identity.users) for record in records]
     assert order == [(round_, setting, users) for round_ in (1, 2) for setting in ("one", "two") for users in (1, 2)]
 
 
@@ -125,7 +125,7 @@ def test_a_change_is_seen_without_snakemakes_records(after):
     assert after.planned() == {"session_main_two": 2, **TABLES}
     after.snakemake("only_main_two")
     files = (after.results / "measurements/main/two").rglob("*.parquet")
-    assert [measurements.read_metadata(file)["identity"]["slots"] for file in files] == [2] * 4
+    assert [measurements.read_metadata(file).identity.slots for file in files] == [2] * 4
     assert after.measured() == later
 
 

@@ -36,8 +36,8 @@ CELL = {
 def experiment(*cells: dict[str, Any], name: str = "h200", rounds: int = 2, **machine: Any) -> comparison.Experiment:
     rows = [CELL | cell for cell in cells]
     plan = synthetic.plan_of(rows, name)
-    records = list(synthetic.records_of(rows, plan, machine=synthetic.H200 | machine))
-    records = [record for record in records if record.identity["round"] <= rounds]
+    records = list(synthetic.records_of(rows, plan, machine=synthetic.changed(synthetic.H200, **machine)))
+    records = [record for record in records if record.identity.round <= rounds]
     return comparison.Experiment(folder=Path(name), plan=plan, tables=tables.from_records(records, [], plan))
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 import yaml
+from msgspec.structs import replace
 
 import servebench
 import synthetic
@@ -89,7 +89,7 @@ def test_a_damaged_measurement_is_named_and_its_remedy_works(tmp_path: Path) -> 
     lines, failed = status.report(plan, tmp_path, [Path("site.yaml")])
     assert failed == 2
     for users, named, file in ((1, "1 user", path), (2, "2 users", kept.path(names[2]))):
-        said = f"damaged: main llama-np4 round 1, {named}: {file}: is not a readable measurement"
+        said = f"damaged: main llama-np4 round 1, {named}: {file}: is damaged"
         (place,) = (n for n, line in enumerate(lines) if line.startswith(said))
         assert lines[place + 1] == (
             f"  again: servebench discard main llama-np4 --round 1 --users {users} --why damaged"
@@ -285,9 +285,9 @@ def test_nothing_is_discarded_without_a_reason(tmp_path: Path, why: str) -> None
     setting = plan.settings["llama-np4"]
     record = synthetic.record(setting, 0, 1, 1, FIGURES)
     kept = measurements.Store(tmp_path / "h200")
-    measurements.write(record, kept.path(record.identity["digest"]))
+    measurements.write(record, kept.path(record.identity.digest))
     place = Layout(tmp_path / "h200").measurement(setting, 1, 1)
-    kept.link(record.identity["digest"], place)
+    kept.link(record.identity.digest, place)
     with pytest.raises(Fault, match=r"^--why: "):
         list(status.discard(plan, tmp_path, "main", "llama-np4", None, None, why))
     assert place.exists()

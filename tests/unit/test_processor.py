@@ -27,4 +27,4 @@ def test_it_is_what_the_kernel_calls_it_else_the_architecture(
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
     if cpuinfo is not None:
         processor.CPUINFO.write_bytes(cpuinfo)
-    assert (calibrate.machine()["processor"], identity.machine()["cpu"]) == (name, name)
+    assert (calibrate.machine()["processor"], identity.machine().cpu) == (name, name)

@@ -6,12 +6,12 @@ What they do not determine is said in each test; nothing else is left out.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 import synthetic
 from servebench import tables
@@ -47,7 +47,7 @@ def measured(rounds: Mapping[Cell, Sequence[Mapping[str, float | None]]]) -> pa.
 
 def requests_like(record: measurements.Record, counts: Mapping[str, int]) -> measurements.Record:
     """The record with this many requests inside and outside of the published band, so many of each slow."""
-    late_ns = record.meta["load_start_ns"] + 6 * synthetic.S
+    late_ns = record.loaded.load_start_ns + 6 * synthetic.S
     first = record.requests.to_pylist()[0]
     rows = []
     for kind, tokens in (("band", (580, 599)), ("other", (579, 600))):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import html
 import re
 from typing import Any
@@ -167,7 +166,7 @@ def test_one_round_tells_nothing_apart() -> None:
     far = {"setting": "llama-np4", "users": 1, "output_tok_s_min": 202.0, "output_tok_s_max": 207.0}
     rows = [CELL | {"setting": "llama-np16", "users": 1}, CELL | far]
     plan = synthetic.plan_of(rows)
-    first = [record for record in synthetic.records_of(rows, plan) if record.identity["round"] == 1]
+    first = [record for record in synthetic.records_of(rows, plan) if record.identity.round == 1]
     made_of = tables.from_records(first, [], plan)
     assert keys(answer.answer(made_of, plan, "main"))[:2] == ["output", "one_round"]
     assert "slots" in asked(made_of, plan)
@@ -196,8 +195,8 @@ def test_the_page_speaks_of_as_many_rounds_as_there_are(rounds: int, en: str, ja
     rows = [CELL | {"setting": setting, "users": 4} for setting in ("llama-np4", "llama-np16")]
     plan = msgspec.structs.replace(synthetic.plan_of(rows), rounds=rounds)
     records = list(synthetic.records_of(rows, plan))
-    third = [dataclasses.replace(r, identity=r.identity | {"round": 3}) for r in records if r.identity["round"] == 1]
-    there = [record for record in [*records, *third] if record.identity["round"] <= rounds]
+    third = [synthetic.changed(r, identity={"round": 3}) for r in records if r.identity.round == 1]
+    there = [record for record in [*records, *third] if record.identity.round <= rounds]
     content_of = tables.from_records(there, [], plan)
     page = page_.page(content_of | {"cost": tables.cost(content_of["settings"], 1.0)}, plan)
     said = re.sub(r"2 巡(?=以上|の測定が必要)|two rounds(?= or more| of each)", "", page)
@@ -360,10 +359,12 @@ def conditions(page: str) -> str:
 def test_the_download_of_a_model_stands_beside_the_start_or_as_not_known() -> None:
     rows = [CELL | {"setting": "llama-np4", "users": 4}, CELL | {"setting": "vllm-bf16", "users": 4}]
     plan = synthetic.plan_of(rows)
-    records = list(synthetic.records_of(rows, plan))
-    for record in records:
-        if record.identity["setting"] == "vllm-bf16":
-            record.provenance["model"]["fetch_s"] = 271.5
+    records = [
+        synthetic.changed(record, provenance={"model": {"fetch_s": 271.5}})
+        if record.identity.setting == "vllm-bf16"
+        else record
+        for record in synthetic.records_of(rows, plan)
+    ]
     starts = content.cold_starts(tables.from_records(records, [], plan))
     assert {row["setting"]: row["model_fetch_s"] for row in starts} == {"llama-np4": "–", "vllm-bf16": "272"}
 

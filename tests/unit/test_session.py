@@ -13,15 +13,18 @@ import pytest
 
 import synthetic
 from chat_double import ChatDouble
+from exchanges import load_meta
 from servebench import configuration, engines, plan, tables
 from servebench.load.line import Line
-from servebench.load.measurement import Measurement
+from servebench.load.measurement import Client, Measurement
 from servebench.machine import watcher
 from servebench.outlook import inventory
 from servebench.plan.layout import Layout
 from servebench.sessions import job, measuring
 from servebench.store import measurements
+from servebench.store.records import Calibration
 
+STARTED = "2026-11-14T08:00:00+00:00"
 FIGURES = synthetic.UNPUBLISHED
 CHANGED = "after the measurement: model: asked m, got other"
 
@@ -76,9 +79,7 @@ class Measured:
         self.during(users)
         now = time.monotonic_ns()
         requests, chunks = synthetic.exchanges(users, FIGURES, now, 60, seed=0)
-        times = dict.fromkeys(("load_start_ns", "window_start_ns", "load_end_ns"), now)
-        meta = {"mode": "closed", "users": users, "probe": None, "workload": {}, "window_end_ns": now + 60 * 10**9}
-        meta |= {"client": {"cpu_ratio": 0.1, "processes": []}, "started_at": "2026-11-14T08:00:00+00:00", **times}
+        meta = load_meta((now, now + 60 * 10**9), users=users, client=Client(cpu_ratio=0.1), started_at=STARTED)
         return Measurement(requests, chunks, meta)
 
     def run(self, **runtime: Any) -> None:
@@ -104,7 +105,7 @@ def double() -> Iterator[ChatDouble]:
 def made(tmp_path: Path, double: ChatDouble, monkeypatch: pytest.MonkeyPatch) -> Measured:
     measured = Measured(tmp_path, double)
     monkeypatch.setattr(measuring, "measure", measured.measure)
-    monkeypatch.setattr(measuring._Measuring, "_calibrated", lambda self, users: {"max_users": users})
+    monkeypatch.setattr(measuring._Measuring, "_calibrated", lambda self, users: Calibration(max_users=users))
     return measured
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 import synthetic
 from servebench import plan as planning
@@ -20,10 +20,11 @@ from servebench.load.figures import measurement_figures
 from servebench.load.line import Line
 from servebench.models.kv_cache import Cache, Layer
 from servebench.outlook import inventory
-from servebench.plan import Plan
+from servebench.plan import ForeignUse, Plan
 from servebench.plan.layout import Layout
 from servebench.store import measurements
 from servebench.store.measurements import Record
+from servebench.store.records import ColdStart
 from servebench.tables import derived, make
 from servebench.tables import measured as measured_
 
@@ -59,10 +60,10 @@ def measured(tmp_path: Path) -> Plan:
     sessions = {(session.setting.name, session.round): session for session in plan.sessions()}
     for record in synthetic.records_of(cells, plan):
         place = record.identity
-        session, users = sessions[place["setting"], place["round"]], place["users"]
+        session, users = sessions[place.setting, place.round], place.users
         digest = inventory.stored_path(plan, tmp_path, session, users).stem
         path = Layout(tmp_path).measurement(session.setting, session.round, users)
-        measurements.write(replace(record, identity={**place, "digest": digest}), path)
+        measurements.write(synthetic.changed(record, identity={"digest": digest}), path)
     return plan
 
 
@@ -97,7 +98,7 @@ def test_published_json_of_what_the_experiment_has_no_more_is_removed(tmp_path: 
 
 def test_every_figure_of_a_measurement_is_a_column() -> None:
     record = next(iter(synthetic.records_of(MAIN[:1], synthetic.plan_of(MAIN[:1]))))
-    found = measurement_figures(record.requests, record.chunks, record.meta or {}, Line())
+    found = measurement_figures(record.requests, record.chunks, record.loaded, Line())
     row = tables.measurements([record], Line()).to_pylist()[0]
     found["invalid_reasons"] = row["invalid_reasons"]
     assert {name: row[name] for name in found} == found
@@ -308,7 +309,7 @@ def test_slow_requests_count_once_in_the_band_or_outside_of_it() -> None:
     records = list(synthetic.records_of([cell], synthetic.plan_of([cell])))
     row = tables.slow_requests(records, {"main": (580, 599)}).to_pylist()[0]
     sent_late = sum(
-        s > r.meta["load_start_ns"] + 5 * synthetic.S for r in records for s in r.requests["sent_ns"].to_pylist()
+        s > r.loaded.load_start_ns + 5 * synthetic.S for r in records for s in r.requests["sent_ns"].to_pylist()
     )
     assert row["band_total"] + row["other_total"] == sent_late
     assert row["band_slow"] == row["band_total"] > 0  # everybody queued for seconds
@@ -333,21 +334,22 @@ def test_paid_idle_of_the_published_starts() -> None:
     """Arithmetic on published seconds and price: 381 s of a second instance and 10 minutes to zero at $1.42 an hour."""
     records = list(synthetic.records_of(CELLS[:1], synthetic.plan_of(CELLS[:1])))
     minutes = (FACTS["cold_start_min_ollama"], FACTS["cold_start_min_vllm"])
-    for record, start_min in zip(records, minutes, strict=True):
-        record.session["cold_start_s"]["first_token_s"] = 60.0 * start_min
+    records = [
+        synthetic.changed(record, session={"cold_start_s": {"first_token_s": 60.0 * start_min}})
+        for record, start_min in zip(records, minutes, strict=True)
+    ]
     price, idle_min = FACTS["price_usd_per_hour"], FACTS["scale_to_zero_after_min"]
     (row,) = tables.paid_idle(tables.sessions(records), price, idle_min).to_pylist()
     assert [round(row[n], 4) for n in ("usd_start_min", "usd_start_max", "usd_idle")] == [0.1065, 0.1657, 0.2367]
     assert round(derived.usd(price, FACTS["second_instance_ready_s"]), 2) == 0.15
-    records[0].session["cold_start_s"] = records[1].session["cold_start_s"] = {}
+    records = [synthetic.changed(record, session={"cold_start_s": ColdStart()}) for record in records]
     (row,) = tables.paid_idle(tables.sessions(records), price, None).to_pylist()
     assert [row[n] for n in ("usd_start_min", "usd_start_max", "usd_idle")] == [None, None, None]
 
 
 def test_a_server_at_a_url_has_no_start_though_it_answers() -> None:
-    records = list(synthetic.records_of(CELLS[:1], synthetic.plan_of(CELLS[:1])))
-    for record in records:
-        record.identity["engine_kind"] = "url"
+    made = synthetic.records_of(CELLS[:1], synthetic.plan_of(CELLS[:1]))
+    records = [synthetic.changed(record, identity={"engine_kind": "url"}) for record in made]
     sessions = tables.sessions(records)
     assert None not in sessions["first_token_s"].to_pylist()
     (row,) = tables.paid_idle(sessions, 3.6, 10).to_pylist()
@@ -359,7 +361,7 @@ def test_energy_of_a_token_is_power_over_speed_and_unknown_with_any_sample_of_it
     cell = next(c for c in MAIN if (c["setting"], c["users"]) == ("vllm-bf16", 16))
     records = list(synthetic.records_of([cell], synthetic.plan_of([cell])))
     for record, watts in zip(records, (600.0, 700.0), strict=True):
-        times, start_ns = record.telemetry["time_ns"], record.meta["window_start_ns"]
+        times, start_ns = record.telemetry["time_ns"], record.loaded.window_start_ns
         record.telemetry["power_w"] = [watts if time_ns >= start_ns else 5000.0 for time_ns in times]
         record.telemetry["utilisation"] = [0.75 if time_ns >= start_ns else 0.1 for time_ns in times]
     measured = tables.measurements(records, Line())
@@ -452,7 +454,7 @@ def test_the_kv_cache_is_predicted_in_the_types_it_was_given(setting: str, asked
 
 
 def with_facts(record: Record, **facts: Any) -> Record:
-    return replace(record, session=record.session | {"facts": facts})
+    return synthetic.changed(record, session={"facts": facts})
 
 
 def test_requests_that_fit_vllms_cache_are_the_published_156() -> None:
@@ -470,9 +472,8 @@ def test_requests_that_fit_vllms_cache_are_the_published_156() -> None:
 
 def test_a_launch_and_its_measurements_say_which_build_it_was() -> None:
     plan = synthetic.plan_of(CELLS[:1])
-    records = list(synthetic.records_of(CELLS[:1], plan))
-    for record in records:
-        record.provenance["engine"]["pin"] = "sha256:4f27"
+    built = {"engine": {"pin": "sha256:4f27"}}
+    records = [synthetic.changed(record, provenance=built) for record in synthetic.records_of(CELLS[:1], plan)]
     for made in (tables.sessions(records), tables.measurements(records, Line())):
         assert set(made["engine_pin"].to_pylist()) == {"sha256:4f27"}
         assert set(made["engine_version"].to_pylist()) == {"0.40.16"}
@@ -533,18 +534,14 @@ def test_rounds_on_two_machines_are_marked() -> None:
 def test_rounds_of_two_servers_are_marked(part: str, key: str, mark: str) -> None:
     first, second = itertools.islice(synthetic.records_of(MAIN[:1], synthetic.plan_of(MAIN[:1])), 2)
 
-    def marks() -> list[str]:
-        return tables.settings(tables.measurements([first, second], Line())).to_pylist()[0]["marks"]
+    def marks(*records: Record) -> list[str]:
+        return tables.settings(tables.measurements(records, Line())).to_pylist()[0]["marks"]
 
-    assert marks() == []
+    first, second = (synthetic.changed(record, session={"engine_version": "0.10.2"}) for record in (first, second))
+    assert marks(first, second) == []
     before = tables.measurements([first], Line()).to_pylist()[0]
-    if part == "session":
-        before["engine_version"] = first.session["engine_version"] = "0.10.2"
-        second.session["engine_version"] = "0.10.2"
-        second.session[key] = "0.11.0"
-    else:
-        second.provenance[part][key] = "0.11.0"
-    assert marks() == [mark.format(**before)]
+    change = {"session": {key: "0.11.0"}} if part == "session" else {"provenance": {part: {key: "0.11.0"}}}
+    assert marks(first, synthetic.changed(second, **change)) == [mark.format(**before)]
 
 
 def test_foreign_use_in_two_samples_makes_a_measurement_invalid() -> None:
@@ -559,7 +556,7 @@ def test_foreign_use_in_two_samples_makes_a_measurement_invalid() -> None:
     assert row["invalid_reasons"] == ["foreign use of the device: 2 samples of 5 % or more"]
     seconds = {row["second"]: row["foreign_utilisation"] for row in tables.timeline([first]).to_pylist()}
     assert max(value for value in seconds.values() if value is not None) == pytest.approx(60.0)
-    first.meta["foreign_use"] = {"share": 0.25, "samples": 2, "action": "mark"}
+    first = replace(first, foreign_use=ForeignUse(share=0.25, samples=2, action="mark"))
     row = tables.measurements([first], Line()).to_pylist()[0]
     assert (row["foreign_samples"], row["valid"]) == (1, True)
 
@@ -609,7 +606,7 @@ def due_earlier(seconds: int, mode: str) -> tuple[Record, Record]:
     names = good.requests.schema.names
     due = pa.compute.subtract(good.requests["sent_ns"], seconds * 10**9)
     late = good.requests.set_column(names.index("scheduled_ns"), good.requests.schema.field("scheduled_ns"), due)
-    return good, replace(good, requests=late, meta={**(good.meta or {}), "mode": mode})
+    return good, synthetic.changed(good, requests=late, meta={"mode": mode})
 
 
 @pytest.mark.parametrize(("mode", "later_s"), [("open", 3.0), ("trace", 3.0), ("closed", 0.0)])
@@ -626,7 +623,7 @@ def test_ttft_counts_from_when_a_request_was_due_where_the_schedule_decides(mode
 )
 def test_slow_requests_count_from_when_they_were_due_where_the_schedule_decides(mode: str, column: str) -> None:
     _, record = due_earlier(3, mode)
-    after_ns = record.meta["load_start_ns"] + 5 * synthetic.S
+    after_ns = record.loaded.load_start_ns + 5 * synthetic.S
     counted = [row for row in record.requests.to_pylist() if row[column] > after_ns]
     slow = [row for row in counted if row["first_token_ns"] - row[column] > synthetic.S]
     row = tables.slow_requests([record], {}).to_pylist()[0]
@@ -637,10 +634,10 @@ def test_slow_requests_count_from_when_they_were_due_where_the_schedule_decides(
 def test_a_machine_that_was_calibrated_again_has_its_last_calibration() -> None:
     cells = [cell for cell in MAIN if cell["setting"] == "llama-np4"][:1]
     first, second = itertools.islice(synthetic.records_of(cells, synthetic.plan_of(cells)), 2)
-    level = first.provenance["calibration"]["levels"][0]
-    later = {"created_at": "2026-11-14T09:00:00+00:00", "levels": [level | {"ttft_error_p99_s": 0.5}]}
-    first.provenance["calibration"] = first.provenance["calibration"] | later  # measured again after the others
+    level = synthetic.CALIBRATION.levels[0]
+    later = {"created_at": "2026-11-14T09:00:00+00:00", "levels": [replace(level, ttft_error_p99_s=0.5)]}
+    first = synthetic.changed(first, provenance={"calibration": later})  # measured again after the others
     found = tables.calibration([first, second]).to_pylist()
-    again = [row for row in found if (row["variant"], row["users"]) == (level["variant"], level["users"])]
+    again = [row for row in found if (row["variant"], row["users"]) == (level.variant, level.users)]
     assert [(row["created_at"], row["ttft_error_p99_s"]) for row in again] == [(later["created_at"], 0.5)]
-    assert len(found) == len(second.provenance["calibration"]["levels"])
+    assert len(found) == len(synthetic.CALIBRATION.levels)

@@ -27,10 +27,10 @@ def made() -> tuple[dict[str, pa.Table], Plan]:
     records = list(synthetic.records_of(CELLS, plan))
     records[1] = synthetic.failed(records[1], "out of memory")
     records[2].telemetry["power_w"] = [600.0] * len(records[2].telemetry["time_ns"])
+    told = {"round_trip_p50_s": 0.02, "round_trip_min_s": 0.01, "round_trip_max_s": 0.09}
     for record in records:
-        if record.session["session_id"] == "main-ollama-p1-2":
-            told = {"round_trip_p50_s": 0.02, "round_trip_min_s": 0.01, "round_trip_max_s": 0.09}
-            record.session["facts"] |= told
+        if record.session.session_id == "main-ollama-p1-2":
+            record.session.facts.update(told)
     measured = tables.measurements(records, Line())
     settings, sessions = tables.settings(measured), tables.sessions(records)
     slow = tables.slow_requests(records, tables.reference_bands(records, {}))

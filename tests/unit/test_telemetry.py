@@ -1,15 +1,16 @@
 """What the samples of the machine tell: a table of them, and marks where the machine was held back or not seen."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import synthetic
 from servebench import tables
 from servebench.load.line import Line
 from servebench.machine import gpu, host, watcher
+from servebench.plan import ForeignUse
 from servebench.store.measurements import Record
 from servebench.tables import watched
 
@@ -136,8 +137,7 @@ def test_how_often_is_enough_is_the_rule_it_was_measured_by() -> None:
     first, second = both_rounds()
     first.telemetry["foreign_utilisation"][:9] = [None] * 9
     for limit in (9, 10):
-        for record in (first, second):
-            record.meta["foreign_use"] = {"share": 0.05, "samples": limit, "action": "discard"}
+        first, second = (replace(record, foreign_use=ForeignUse(samples=limit)) for record in (first, second))
         told = [m for m in marks_of(first, second) if m.startswith("foreign")]
         assert told == (["foreign use partly unknown: known in 141 of 150 samples"] if limit == 9 else [])
         assert row_of(first)["foreign_limit"] == limit

@@ -132,9 +132,9 @@ def test_pids_of_another_namespace_make_foreign_use_unknown(driver: Nvml) -> Non
 def test_the_fingerprint_is_that_of_the_machine_and_not_of_the_moment(driver: Nvml) -> None:
     first = identity.machine()
     assert first == identity.machine()
-    assert [found["uuid"] for found in first["gpus"]] == ["GPU-aaaa-1", "GPU-bbbb-2"]
+    assert [found.uuid for found in first.gpus] == ["GPU-aaaa-1", "GPU-bbbb-2"]
     driver.uuids = ("GPU-aaaa-1",)
-    assert identity.machine()["fingerprint"] != first["fingerprint"]
+    assert identity.machine().fingerprint != first.fingerprint
 
 
 BURN = "import time\nend = time.monotonic() + 30\nwhile time.monotonic() < end: pass"

@@ -17,6 +17,7 @@ from servebench.plan import Plan, Setting
 from servebench.plan.layout import Layout
 from servebench.sessions import progress
 from servebench.store import measurements, replies
+from servebench.store.parquet import Damaged
 
 
 class UnknownMeasurement(Fault):
@@ -35,7 +36,7 @@ def report(plan: Plan, results: Path, configfiles: Sequence[Path] = ()) -> tuple
             continue
         try:
             record = measurements.read_metadata(one.file)
-        except measurements.StoreError as error:
+        except Damaged as error:
             failing.append(one.setting.name)
             lines.append(f"damaged: {one}: {error}")
             lines.append(
@@ -43,9 +44,9 @@ def report(plan: Plan, results: Path, configfiles: Sequence[Path] = ()) -> tuple
                 f" --users {one.users} --why damaged{options} && snakemake --cores 1 all{options}"
             )
             continue
-        if record["status"] == "failed":
+        if record.status == "failed":
             failing.append(one.setting.name)
-            lines.append(f"failed: {one}: {record['reason']}")
+            lines.append(f"failed: {one}: {record.reason}")
             lines.append(f"  again: snakemake --cores 1 --force {one.path}{options}")
     lines = [duration.announcement(plan, folder), *_by_setting(plan, folder, failing), *lines]
     lines += [f"running: {watch.line(said)}" for said in progress.running(folder)]
@@ -183,8 +184,8 @@ class _Measurement:
     def digest(self) -> str:
         """Its name in the store: what it says itself, else that of the same file, else as configured."""
         try:
-            return str(measurements.read_metadata(self.file)["identity"]["digest"])
-        except measurements.StoreError:
+            return measurements.read_metadata(self.file).identity.digest
+        except Damaged:
             same = (file.stem for file in self.stored.parent.glob("*.parquet") if file.samefile(self.file))
             return next(same, self.stored.stem)
 

@@ -1,4 +1,4 @@
-"""What one measurement is when the load generator hands it over."""
+"""What a measurement is when the load generator hands it over."""
 
 from __future__ import annotations
 

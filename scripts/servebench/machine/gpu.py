@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import pynvml as nvml
@@ -193,11 +193,6 @@ def together(samples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "throttle": lambda values: ",".join(name for name in THROTTLES if any(name in v.split(",") for v in values)),
     }
     return {name: _known(way, [sample[name] for sample in samples]) for name, way in ways.items()}
-
-
-def describe(gpu: Gpu) -> dict[str, Any]:
-    """Plain JSON."""
-    return asdict(gpu)
 
 
 @contextmanager

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+from dataclasses import asdict
 from typing import Any
 
+import msgspec
 import psutil
 
 from servebench.machine import gpu, host, processor
@@ -14,28 +16,50 @@ from servebench.machine import gpu, host, processor
 GIB = 2**30
 
 
-def machine() -> dict[str, Any]:
-    """cpu, cores (logical; physical_cores, usable_cores by affinity), memory_gib, gpus, os, kernel, python, host.
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
+    """A machine. `cores` are logical, `usable_cores` those this process may use.
 
     `fingerprint` is a digest of what can change a measurement: CPU, cores, memory, GPUs with their driver.
     """
+
+    cpu: str
+    cores: int | None = None
+    physical_cores: int | None = None
+    usable_cores: int | None = None
+    memory_gib: float | None = None
+    gpus: list[gpu.Gpu] = []
+    os: str | None = None
+    kernel: str | None = None
+    python: str | None = None
+    host: str | None = None
+    fingerprint: str
+
+    @property
+    def name(self) -> str:
+        """What it computes with: its first GPU, or its CPU where it has none."""
+        return self.gpus[0].name if self.gpus else self.cpu
+
+
+def machine() -> Machine:
+    """Describe this machine."""
+    found = gpu.gpus()
     facts: dict[str, Any] = {
         "cpu": processor.name(),
         "cores": psutil.cpu_count(),
         "physical_cores": psutil.cpu_count(logical=False),
         "usable_cores": len(host.cpus()),
         "memory_gib": round(psutil.virtual_memory().total / GIB, 2),
-        "gpus": [gpu.describe(found) for found in gpu.gpus()],
+        "gpus": [asdict(one) for one in found],
     }
     fingerprint = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
-    return {
-        **facts,
-        "os": _os(),
-        "kernel": platform.release(),
-        "python": platform.python_version(),
-        "host": platform.node(),
-        "fingerprint": fingerprint,
-    }
+    return Machine(
+        **facts | {"gpus": found},
+        os=_os(),
+        kernel=platform.release(),
+        python=platform.python_version(),
+        host=platform.node(),
+        fingerprint=fingerprint,
+    )
 
 
 def _os() -> str:

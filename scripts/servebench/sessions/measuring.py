@@ -35,6 +35,16 @@ from servebench.plan.layout import Layout
 from servebench.sessions.job import Context, workload_of
 from servebench.sessions.progress import Publisher
 from servebench.store import measurements
+from servebench.store.records import (
+    Calibration,
+    ColdStart,
+    EngineBuild,
+    Identity,
+    ModelFile,
+    Provenance,
+    SessionFacts,
+    Software,
+)
 from servebench.versions import PROTOCOL
 
 ATTEMPTS = 3
@@ -77,17 +87,18 @@ class _Measuring:
         self.machine = machine()
         self.session_id = uuid.uuid4().hex[:12]
         self.launched_at: str | None = None
-        self.calibration: dict[str, Any] | None = None
+        self.calibration: Calibration | None = None
         self.users_before: list[int] = []
         self.load_cpus = cpus.allot(self.setting.cpus).get("load", [])
-        self.model: dict[str, Any] | None = None
+        self.model: ModelFile | None = None
         self.log_before = ""
 
     def run(self, missing: list[int]) -> None:
         """Measure the missing numbers of users in ascending order."""
         context = self.context
         self.calibration = self._calibrated(max(missing))
-        model_path, self.model = context.weights(self.setting)
+        model_path, manifest = context.weights(self.setting)
+        self.model = msgspec.convert(manifest, ModelFile | None)
         self.launched_at = _now()
         log.info("%s: starting %s", self._name(), self.setting.engine.kind)
         try:
@@ -104,7 +115,7 @@ class _Measuring:
             log.error("%s: %s", self._name(), error.reason)
             for users in missing:
                 if not self._linked(users):
-                    self._keep(users, status="failed", reason=error.reason, facts={"log_tail": error.log_tail})
+                    self._keep(users, self._facts(log_tail=error.log_tail), failed=error.reason)
 
     def _linked(self, users: int) -> bool:
         """Whether another session has measured it while this one waited for the device."""
@@ -136,73 +147,77 @@ class _Measuring:
                 raise engines.LaunchFailed(f"{state}{error}", server.log_tail()) from error
             self.users_before.append(users)
             served = _served(server.log_since(log_start), self.log_before)  # before `check` asks something itself
-            telemetry = watcher.table(measured.meta["load_start_ns"], measured.meta["load_end_ns"])
+            telemetry = watcher.table(measured.meta.load_start_ns, measured.meta.load_end_ns)
             rule = self.context.runtime.foreign_use
             foreign = rule.exceeded(telemetry["foreign_utilisation"].to_pylist())
-            measured.meta["foreign_use"] = msgspec.to_builtins(rule)
             differences = server.check()
-            facts = self._facts(server, watcher, age_s, telemetry.to_pydict(), measured) | {"served": served}
+            facts = self._served_facts(server, watcher, age_s, self.users_before[:-1])
+            keep = partial(self._keep, users, facts, measured, telemetry=telemetry.to_pydict(), served=served)
             if differences:
                 reason = "after the measurement: " + _sentence(differences)
-                self._keep(users, status="ok", reason=None, facts=facts, discarded=reason)
+                keep(discarded=reason)
                 raise engines.AskedNotGot(reason, server.log_tail(), differences)
             if foreign is None or foreign < rule.samples or rule.action == "mark":
-                self._keep(users, status="ok", reason=None, facts=facts)
+                keep()
                 self._say(users, measured)
                 return
-            others = f"others used the device in {foreign} samples"
-            self._keep(users, status="ok", reason=None, facts=facts, discarded=others)
+            keep(discarded=f"others used the device in {foreign} samples")
             log.warning("%s, %d users: others used the device; measured again", self._name(), users)
-        reason = f"others used the device in each of {ATTEMPTS} attempts"
-        self._keep(users, status="failed", reason=reason, facts=self._facts(server, watcher, age_s, {}, None))
+        facts = self._served_facts(server, watcher, age_s, self.users_before)
+        self._keep(users, facts, failed=f"others used the device in each of {ATTEMPTS} attempts")
 
     def _keep(
-        self, users: int, *, status: str, reason: str | None, facts: Mapping[str, Any], discarded: str | None = None
+        self,
+        users: int,
+        session: SessionFacts,
+        measured: Measurement | None = None,
+        *,
+        failed: str | None = None,
+        telemetry: Mapping[str, list[Any]] | None = None,
+        served: Mapping[str, list[Any]] | None = None,
+        discarded: str | None = None,
     ) -> None:
-        """Write the measurement into the store and make its file under measurements/ stand for it; with a reason why
-        it is `discarded` it is in one step on record and nowhere else."""
+        """Write the measurement into the store and link its file under measurements/ to it.
+
+        `failed` is why nothing was measured. With a reason why it is `discarded`, the measurement is on record as
+        discarded and nowhere else.
+        """
         setting = self.setting
-        measured: Measurement | None = facts.get("measured")
         digest = self._digest(users)
         record = measurements.Record(
-            identity={
-                "experiment": self.session.experiment,
-                "run": setting.run,
-                "setting": setting.name,
-                "engine": setting.engine.key,
-                "engine_kind": setting.engine.kind,
-                "model": setting.model.key,
-                "model_name": setting.model.name,
-                "quantization": setting.model.quantization,
-                "slots": setting.slots,
-                "context": setting.context,
-                "users": users,
-                "round": self.session.round,
-                "rank": self.session.rank,
-                "digest": digest,
-            },
-            status=status,
-            reason=reason,
+            identity=Identity(
+                experiment=self.session.experiment,
+                run=setting.run,
+                setting=setting.name,
+                engine=setting.engine.key,
+                engine_kind=setting.engine.kind,
+                model=setting.model.key,
+                model_name=setting.model.name,
+                quantization=setting.model.quantization,
+                slots=setting.slots,
+                context=setting.context,
+                users=users,
+                round=self.session.round,
+                rank=self.session.rank,
+                digest=digest,
+            ),
+            status="failed" if failed else "ok",
+            reason=failed,
             requests=measured.requests if measured else REQUESTS_SCHEMA.empty_table(),
             chunks=measured.chunks if measured else CHUNKS_SCHEMA.empty_table(),
             meta=measured.meta if measured else None,
-            telemetry=facts.get("telemetry", {}),
-            served=facts.get("served", {}),
-            session={
-                "session_id": self.session_id,
-                "launched_at": self.launched_at,
-                "log": str(self.context.engine_log),
-                "log_tail": facts.get("log_tail"),
-                **facts.get("session", {}),
-            },
-            provenance={
-                "machine": self.machine,
-                "model": self.model,
-                "engine": msgspec.to_builtins(setting.engine),
-                "servebench": {"version": servebench.__version__, "protocol": PROTOCOL},
-                "calibration": self.calibration,
-                "started_at": measured.meta["started_at"] if measured else _now(),
-            },
+            telemetry=dict(telemetry or {}),
+            served=dict(served or {}),
+            foreign_use=self.context.runtime.foreign_use,
+            session=session,
+            provenance=Provenance(
+                machine=self.machine,
+                model=self.model,
+                engine=msgspec.convert(msgspec.to_builtins(setting.engine), EngineBuild),
+                servebench=Software(version=servebench.__version__, protocol=PROTOCOL),
+                calibration=self.calibration,
+                started_at=measured.meta.started_at if measured and measured.meta.started_at else _now(),
+            ),
         )
         if discarded is None and self.kept.status(digest):
             discarded = "another session has measured it at the same time"
@@ -212,37 +227,35 @@ class _Measuring:
             measurements.write(record, self.kept.path(digest))
         self._linked(users)
 
-    def _facts(
-        self,
-        server: engines.Server,
-        watcher: Watcher,
-        age_s: float,
-        telemetry: dict[str, list[Any]],
-        measured: Measurement | None,
-    ) -> dict[str, Any]:
-        return {
-            "measured": measured,
-            "telemetry": telemetry,
-            "session": {
-                "engine_version": server.version,
-                "engine_build": server.build,
-                "node": devices.node(),
-                "devices": list(server.devices),
-                "argv": server.argv,
-                "env": server.env,
-                "cold_start_s": server.cold_start_s,
-                "facts": server.facts,
-                "memory_gib": watcher.memory_gib,
-                "memory_kind": watcher.kind,
-                "server_age_s": age_s,
-                "users_before": self.users_before[:-1] if measured else self.users_before,
-            },
-        }
+    def _facts(self, **facts: Any) -> SessionFacts:
+        """This session, with what is known of its server."""
+        log_path = str(self.context.engine_log)
+        return SessionFacts(session_id=self.session_id, launched_at=self.launched_at, log=log_path, **facts)
 
-    def _calibrated(self, users: int) -> dict[str, Any]:
-        """This machine's calibration of the load generator; refuses more users than it can load truthfully."""
-        found = calibrate.ensure(users, self.cache, self.load_cpus, self.setting.processes)
-        limit = found["max_users"]
+    def _served_facts(
+        self, server: engines.Server, watcher: Watcher, age_s: float, users_before: list[int]
+    ) -> SessionFacts:
+        """This session with its running server; it has measured `users_before` since it was launched."""
+        return self._facts(
+            engine_version=server.version,
+            engine_build=server.build,
+            node=devices.node(),
+            devices=list(server.devices),
+            argv=server.argv,
+            env=server.env,
+            cold_start_s=ColdStart(**server.cold_start_s),
+            facts=server.facts,
+            memory_gib=watcher.memory_gib,
+            memory_kind=watcher.kind,
+            server_age_s=age_s,
+            users_before=users_before,
+        )
+
+    def _calibrated(self, users: int) -> Calibration:
+        """Calibrate the load generator on this machine, and refuse more users than it can load truthfully."""
+        measured = calibrate.ensure(users, self.cache, self.load_cpus, self.setting.processes)
+        found = msgspec.convert(measured, Calibration)
+        limit = found.max_users
         if users > limit and self.context.runtime.beyond_calibration == "refuse":
             divided = {"cpus": len(self.load_cpus), "processes": self.setting.processes}
             options = "".join(f" --{name} {count}" for name, count in divided.items() if count)

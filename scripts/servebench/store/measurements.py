@@ -5,8 +5,7 @@ hard links to it. Whatever happens to a job, a finished measurement stays; a ses
 and measures only what is missing.
 
 A file's rows are its requests (`load.records.REQUESTS_SCHEMA`) with the chunks of each as two list columns; all else
-(identity, status, clocks, telemetry, what the server's log tells, session, provenance) is JSON in the file's
-`servebench` metadata.
+(`store.records.Metadata`) is JSON in the file's `servebench` metadata.
 """
 
 from __future__ import annotations
@@ -17,62 +16,51 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from servebench.faults import Fault
+from servebench.load.measurement import LoadMeta
 from servebench.load.records import CHUNKS_SCHEMA, check_chunks, check_requests
 from servebench.plan.layout import PLACE, Layout
+from servebench.store import parquet
+from servebench.store.parquet import Damaged, StoreError
+from servebench.store.records import MEASUREMENT, Metadata
 
-METADATA_KEY = b"servebench"
-
-
+REMEDY = "discard it and measure again"
 LIST_COLUMNS = {"chunk_arrival_ns": "arrival_ns", "chunk_tokens": "tokens"}
 
 
-class StoreError(Fault):
-    """A record that cannot be read or written; names the file and what to do."""
+class Record(Metadata, frozen=True, kw_only=True):
+    """One measurement as kept. `requests` and `chunks` are empty when `status` is "failed"."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class Record:
-    """One measurement as kept. `requests` and `chunks` are empty when `status` is "failed"; `reason` then says why.
-
-    `served`: the requests as llama-server's log tells them (`engines.llama_log.Request`), by column, with its numbers
-    of them and not ours; {} where the server wrote none.
-    """
-
-    identity: dict[str, Any]
-    status: str
-    reason: str | None
     requests: pa.Table
     chunks: pa.Table
-    meta: dict[str, Any] | None
-    telemetry: dict[str, list[Any]]
-    served: dict[str, list[Any]] = field(default_factory=dict)
-    session: dict[str, Any]
-    provenance: dict[str, Any]
+
+    @property
+    def loaded(self) -> LoadMeta:
+        """How it was loaded; only where `status` is "ok"."""
+        assert self.meta
+        return self.meta
 
 
 @dataclass(frozen=True, kw_only=True)
 class Discarded:
     """A measurement that was thrown out: its file, which it was (PLACE), why, and when (ISO 8601 UTC).
 
-    `metadata`: as `read_metadata`; {} where the file is damaged.
+    `metadata` is None where the file is damaged.
     """
 
     file: Path
     place: dict[str, Any]
     why: str
     discarded_at: str
-    metadata: dict[str, Any]
+    metadata: Metadata | None
 
 
 def write(record: Record, path: Path) -> None:
@@ -80,45 +68,30 @@ def write(record: Record, path: Path) -> None:
     if record.status not in ("ok", "failed"):
         raise StoreError(f"{path}: status: {record.status!r} is neither ok nor failed")
     table = _with_chunks(check_requests(record.requests), check_chunks(record.chunks, record.requests))
-    rest = {
-        "identity": record.identity,
-        "status": record.status,
-        "reason": record.reason,
-        "meta": record.meta,
-        "telemetry": record.telemetry,
-        "served": record.served,
-        "session": record.session,
-        "provenance": record.provenance,
-    }
-    text = json.dumps(rest, ensure_ascii=False, allow_nan=False)
-    table = table.replace_schema_metadata({METADATA_KEY: text.encode()})
+    metadata = Metadata(**{name: getattr(record, name) for name in Metadata.__struct_fields__})
     path.parent.mkdir(parents=True, exist_ok=True)
     with _beside(path) as temporary:
         with temporary.open("wb") as file:
-            pq.write_table(table, file, compression="zstd", use_dictionary=False)
+            parquet.write(table, metadata, file)
             file.flush()
             os.fsync(file.fileno())
         _link_new(temporary, path)
 
 
 def read(path: Path) -> Record:
-    """The record in `path`; raises `StoreError` when it is no such file or is damaged."""
-    try:
-        table = pq.read_table(path)
-        rest = json.loads(table.schema.metadata[METADATA_KEY])
-    except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
-        raise StoreError(f"{path}: is not a readable measurement ({error}); discard it and measure again") from error
-    requests, chunks = _without_chunks(table)
-    requests = check_requests(requests)
-    return Record(requests=requests, chunks=check_chunks(chunks, requests), **rest)
+    """Read the record in `path`; StoreError names a file that is damaged, or newer than this code."""
+    with parquet.named(path, REMEDY):
+        table, metadata = parquet.read(path, MEASUREMENT)
+        rows, chunks = _without_chunks(table)
+        requests = check_requests(rows)
+        facts = {name: getattr(metadata, name) for name in Metadata.__struct_fields__}
+        return Record(requests=requests, chunks=check_chunks(chunks, requests), **facts)
 
 
-def read_metadata(path: Path) -> dict[str, Any]:
-    """Identity, status, reason, session and provenance of the record in `path`, without its rows."""
-    try:
-        return dict(json.loads(pq.read_schema(path).metadata[METADATA_KEY]))
-    except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
-        raise StoreError(f"{path}: is not a readable measurement ({error}); discard it and measure again") from error
+def read_metadata(path: Path) -> Metadata:
+    """Read all of the record in `path` but its rows, which stay unchecked."""
+    with parquet.named(path, REMEDY):
+        return parquet.read_metadata(path, MEASUREMENT)
 
 
 class Store:
@@ -132,9 +105,9 @@ class Store:
         return self._layout.stored(digest)
 
     def status(self, digest: str) -> str | None:
-        """ "ok" or "failed" when the measurement is there, None when it is not."""
+        """Say whether the measurement named `digest` is "ok" or "failed"; None when it is not in the store."""
         path = self.path(digest)
-        return str(read_metadata(path)["status"]) if path.exists() else None
+        return read_metadata(path).status if path.exists() else None
 
     def link(self, digest: str, output: Path) -> None:
         """Make `output` the measurement named `digest`, as new as now, so that Snakemake takes it as just made."""
@@ -149,7 +122,7 @@ class Store:
         `place` (PLACE) is for a damaged file, which cannot say which measurement it is.
         """
         path = self.path(digest)
-        place = place or read_metadata(path)["identity"]
+        place = place or read_metadata(path).identity.place
         output = self._layout.measurement_at(place)
         kept = self._noted(digest, why, place)
         if path.exists():
@@ -159,7 +132,7 @@ class Store:
 
     def write_discarded(self, record: Record, why: str) -> None:
         """Keep a measurement that was never to count, with its reason; it has not been in the store as a good one."""
-        write(record, self._noted(record.identity["digest"], why, record.identity))
+        write(record, self._noted(record.identity.digest, why, record.identity.place))
 
     def _noted(self, digest: str, why: str, place: Mapping[str, Any]) -> Path:
         """Write why something is discarded; where it is to go. The note means nothing before it is there."""
@@ -193,10 +166,9 @@ def _note(path: Path) -> dict[str, Any]:
 
 
 def _discarded(note: dict[str, Any], file: Path) -> Discarded:
-    try:
+    metadata = None
+    with suppress(Damaged):
         metadata = read_metadata(file)
-    except StoreError:
-        metadata = {}
     return Discarded(file=file, metadata=metadata, **note)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from servebench import ROOT
 from servebench.faults import Fault
@@ -53,9 +54,9 @@ def _record(plan: Plan, results: Path, session: Session, users: int) -> measurem
     """The record, at its setting's place in the experiment as it is now; it keeps the one of when it was measured."""
     path = Layout(results).measurement(session.setting, session.round, users)
     record = measurements.read(path)
-    if record.identity["digest"] != inventory.stored_path(plan, results, session, users).stem:
+    if record.identity.digest != inventory.stored_path(plan, results, session, users).stem:
         raise Outdated(f"{path}: was measured as configured otherwise; move it away and run the same again")
-    return replace(record, identity={**record.identity, "rank": session.rank})
+    return replace(record, identity=replace(record.identity, rank=session.rank))
 
 
 def _published(reference: str) -> list[dict[str, Any]]:

@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -17,8 +16,10 @@ from servebench.engines import ADAPTERS
 from servebench.load.figures import measurement_figures
 from servebench.load.line import Line
 from servebench.load.modes import MODES
+from servebench.machine.identity import Machine
 from servebench.plan import ForeignUse
 from servebench.store.measurements import Discarded, Record
+from servebench.store.records import SessionFacts
 from servebench.tables.catalogue import DETAILS, FIGURES, SCHEMAS
 from servebench.tables.files import table
 from servebench.tables.watched import in_window, slowed
@@ -37,11 +38,12 @@ def measurements(records: Sequence[Record], line: Line) -> pa.Table:
 
 def _measurement_row(record: Record, line: Line) -> Row:
     identity, session, provenance = record.identity, record.session, record.provenance
-    rule, seen = _foreign_rule(record), record.telemetry.get("foreign_utilisation", ())
+    rule, seen = record.foreign_use, record.telemetry.get("foreign_utilisation", ())
     foreign = rule.exceeded(seen)
+    model = provenance.model
     row: Row = dict.fromkeys(SCHEMAS["measurements"].names)
     row |= _setting(record)
-    row |= {name: identity[name] for name in ("users", "round", "digest")}
+    row |= {"users": identity.users, "round": identity.round, "digest": identity.digest}
     row |= {"status": record.status, "reason": record.reason, "invalid_reasons": [], "foreign_samples": foreign}
     row |= {"foreign_unknown": sum(value is None for value in seen), "telemetry_samples": len(seen)}
     if record.status == "ok":
@@ -54,19 +56,19 @@ def _measurement_row(record: Record, line: Line) -> Row:
     return (
         row
         | {
-            "memory_gib": session.get("memory_gib"),
-            "memory_kind": session.get("memory_kind"),
-            "session_id": session.get("session_id"),
-            "server_age_s": session.get("server_age_s"),
-            "users_before": session.get("users_before"),
-            "started_at": provenance.get("started_at"),
-            "engine_pin": _part(provenance, "engine").get("pin"),
-            "servebench_version": _part(provenance, "servebench").get("version"),
-            "protocol": _part(provenance, "servebench").get("protocol"),
-            "model_sha256": _part(provenance, "model").get("sha256"),
+            "memory_gib": session.memory_gib,
+            "memory_kind": session.memory_kind,
+            "session_id": session.session_id,
+            "server_age_s": session.server_age_s,
+            "users_before": session.users_before,
+            "started_at": provenance.started_at,
+            "engine_pin": provenance.engine.pin,
+            "servebench_version": provenance.servebench.version,
+            "protocol": provenance.servebench.protocol,
+            "model_sha256": model.sha256 if model else None,
         }
         | _server(session)
-        | _machine(provenance)
+        | _machine(provenance.machine)
     )
 
 
@@ -88,88 +90,71 @@ def _figures(record: Record, line: Line, foreign: int | None, rule: ForeignUse) 
     found = list(slowed(record))
     if foreign is not None and foreign >= rule.samples:
         found.append(f"foreign use of the device: {foreign} samples of {100 * rule.share:g} % or more")
-    calibrated = _part(record.provenance, "calibration").get("max_users")
+    calibration = record.provenance.calibration
     return measurement_figures(
-        record.requests, record.chunks, record.meta or {}, line, calibrated_users=calibrated, found=found
+        record.requests,
+        record.chunks,
+        record.loaded,
+        line,
+        calibrated_users=calibration.max_users if calibration else None,
+        found=found,
     )
-
-
-def _foreign_rule(record: Record) -> ForeignUse:
-    """From when on a measurement is not to be trusted: as configured when it was measured."""
-    return msgspec.convert((record.meta or {}).get("foreign_use") or {}, ForeignUse)
 
 
 def order(record: Record) -> tuple[int, int, int]:
     """Place in the order of the experiment: setting, users, round."""
-    identity = record.identity
-    return identity["rank"], identity["users"], identity["round"]
+    return record.identity.rank, record.identity.users, record.identity.round
 
 
 def _setting(record: Record) -> Row:
-    return {name: record.identity.get(name) for name in _SETTING}
+    return {name: getattr(record.identity, name) for name in _SETTING}
 
 
-def place_of(record: Record) -> Row:
-    """Which measurement it is: run, setting, users, round."""
-    return {name: record.identity[name] for name in ("run", "setting", "users", "round")}
+def _server(session: SessionFacts) -> Row:
+    names = ("engine_version", "engine_build", "argv", "device")
+    return {name: getattr(session, name) for name in names}
 
 
-def _server(session: Mapping[str, Any]) -> Row:
-    devices = session.get("devices")
-    return {
-        **{name: session.get(name) for name in ("engine_version", "engine_build", "argv")},
-        "device": f"{session['node']} {', '.join(devices)}" if devices else None,
-    }
-
-
-def _machine(provenance: Mapping[str, Any]) -> Row:
-    machine = _part(provenance, "machine")
-    gpus = machine.get("gpus") or []
-    return {"machine": gpus[0]["name"] if gpus else machine.get("cpu"), "fingerprint": machine.get("fingerprint")}
-
-
-def _part(provenance: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    part: Mapping[str, Any] = provenance.get(name) or {}
-    return part
+def _machine(machine: Machine) -> Row:
+    return {"machine": machine.name, "fingerprint": machine.fingerprint}
 
 
 def sessions(records: Sequence[Record]) -> pa.Table:
     """One row per launch of a server: cold start, facts, memory, and which numbers of users it served."""
     launches: dict[str, list[Record]] = defaultdict(list)
-    for record in sorted(records, key=lambda r: (r.identity["rank"], r.identity["round"], r.identity["users"])):
-        if record.session.get("session_id"):
-            launches[record.session["session_id"]].append(record)
+    for record in sorted(records, key=lambda r: (r.identity.rank, r.identity.round, r.identity.users)):
+        launches[record.session.session_id].append(record)
     return table("sessions", (_session_row(session_id, group) for session_id, group in launches.items()))
 
 
 def _session_row(session_id: str, group: Sequence[Record]) -> Row:
     last, provenance = group[-1].session, group[-1].provenance
-    cold = last.get("cold_start_s") or {}
-    sizes = [r.session["memory_gib"] for r in group if r.session.get("memory_gib") is not None]
+    cold, facts, model = last.cold_start_s, last.facts or {}, provenance.model
+    sizes = [r.session.memory_gib for r in group if r.session.memory_gib is not None]
     return (
         _setting(group[0])
         | {
-            "round": group[0].identity["round"],
+            "round": group[0].identity.round,
             "session_id": session_id,
-            "launched_at": last.get("launched_at"),
-            **{name: cold.get(name) for name in ("process_s", "healthy_s", "first_token_s")},
-            **{name: (last.get("facts") or {}).get(name) for name in _ROUND_TRIP},
+            "launched_at": last.launched_at,
+            **{name: getattr(cold, name) for name in ("process_s", "healthy_s", "first_token_s")},
+            **{name: facts.get(name) for name in _ROUND_TRIP},
             "memory_gib": max(sizes, default=None),
-            "memory_kind": last.get("memory_kind"),
-            "engine_pin": _part(provenance, "engine").get("pin"),
-            "env": _json(last.get("env")),
-            **_computing(last.get("facts") or {}),
-            "facts": _json(last.get("facts")),
-            "users": [r.identity["users"] for r in group if r.status == "ok"],
-            "model_sha256": _part(provenance, "model").get("sha256"),
-            "model_size_bytes": _part(provenance, "model").get("size_bytes"),
-            "model_fetch_s": _part(provenance, "model").get("fetch_s"),
-            "cores": _part(provenance, "machine").get("cores"),
-            "machine_memory_gib": _part(provenance, "machine").get("memory_gib"),
-            "log": last.get("log"),
+            "memory_kind": last.memory_kind,
+            "engine_pin": provenance.engine.pin,
+            "env": _json(last.env),
+            **_computing(facts),
+            "facts": _json(last.facts),
+            "users": [r.identity.users for r in group if r.status == "ok"],
+            "model_sha256": model.sha256 if model else None,
+            "model_size_bytes": model.size_bytes if model else None,
+            "model_fetch_s": model.fetch_s if model else None,
+            "cores": provenance.machine.cores,
+            "machine_memory_gib": provenance.machine.memory_gib,
+            "log": last.log,
         }
         | _server(last)
-        | _machine(provenance)
+        | _machine(provenance.machine)
     )
 
 
@@ -201,10 +186,10 @@ def reference_bands(records: Sequence[Record], control: Mapping[str, str | None]
 def references(records: Sequence[Record], control: Mapping[str, str | None]) -> dict[str, list[Record]]:
     """Of each run that has one, the good records of its reference: its control, else its first llama-server setting."""
     found = {}
-    for run in dict.fromkeys(record.identity["run"] for record in records):
-        ours = [r for r in records if r.identity["run"] == run and r.identity["engine_kind"] == "llama-server"]
-        name = control.get(run) or next((r.identity["setting"] for r in sorted(ours, key=order)), None)
-        good = [r for r in ours if r.identity["setting"] == name and r.status == "ok"]
+    for run in dict.fromkeys(record.identity.run for record in records):
+        ours = [r for r in records if r.identity.run == run and r.identity.engine_kind == "llama-server"]
+        name = control.get(run) or next((r.identity.setting for r in sorted(ours, key=order)), None)
+        good = [r for r in ours if r.identity.setting == name and r.status == "ok"]
         if good:
             found[run] = good
     return found
@@ -212,7 +197,7 @@ def references(records: Sequence[Record], control: Mapping[str, str | None]) -> 
 
 def micro_batch(record: Record) -> int | None:
     """Return how many prompt tokens the server took in one computation, by its command line; None if that is silent."""
-    return ADAPTERS[record.identity["engine_kind"]].micro_batch(record.session.get("argv") or ())
+    return ADAPTERS[record.identity.engine_kind].micro_batch(record.session.argv or ())
 
 
 def band(micro_batch_tokens: int, shared_head_tokens: int) -> tuple[int, int]:
@@ -230,7 +215,7 @@ def slow_requests(records: Sequence[Record], bands: Mapping[str, tuple[int, int]
     """
     counts: dict[tuple[str, str, int], npt.NDArray[np.int64]] = {}
     for record in sorted((r for r in records if r.status == "ok"), key=order):
-        place = record.identity["run"], record.identity["setting"], record.identity["users"]
+        place = record.identity.run, record.identity.setting, record.identity.users
         counts[place] = counts.get(place, np.zeros(4, np.int64)) + _slow(record, bands.get(place[0]))
     rows = []
     for (run, setting, users), (band_slow, band_total, other_slow, other_total) in counts.items():
@@ -253,7 +238,7 @@ def slow_requests(records: Sequence[Record], bands: Mapping[str, tuple[int, int]
 
 def _slow(record: Record, limits: tuple[int, int] | None) -> npt.NDArray[np.int64]:
     """(slow, all) in the band, (slow, all) outside."""
-    requests, start_ns = record.requests, (record.meta or {})["load_start_ns"]
+    requests, start_ns = record.requests, record.loaded.load_start_ns
     counted = pc.and_(pc.equal(requests["status"], "ok"), pc.not_equal(requests["phase"], "after"))
     since = _since(record)
     requests = requests.filter(pc.and_(counted, pc.greater(requests[since], start_ns + int(SLOW_AFTER_S * 1e9))))
@@ -277,12 +262,12 @@ def _ttft_row(record: Record) -> Row:
     )
     good = targets.filter(pc.equal(targets["status"], "ok"))
     seconds = (good["first_token_ns"].to_numpy() - good[_since(record)].to_numpy()) / 1e9
-    return place_of(record) | {"ttft_s": sorted(seconds.tolist()), "failures": len(targets) - len(good)}
+    return record.identity.place | {"ttft_s": sorted(seconds.tolist()), "failures": len(targets) - len(good)}
 
 
 def _since(record: Record) -> str:
     """The stamp from which a latency counts: when a request was due in an open loop and a trace, else when sent."""
-    return "scheduled_ns" if MODES[(record.meta or {})["mode"]].scheduled else "sent_ns"
+    return "scheduled_ns" if MODES[record.loaded.mode].scheduled else "sent_ns"
 
 
 def timeline(records: Sequence[Record]) -> pa.Table:
@@ -292,18 +277,15 @@ def timeline(records: Sequence[Record]) -> pa.Table:
 
 
 def _seconds(record: Record) -> Iterator[Row]:
-    meta = record.meta or {}
-    zero = meta["window_start_ns"]
-    if zero is None:
-        return
-    first, last = (meta["load_start_ns"] - zero) // 10**9, -(-(meta["load_end_ns"] - zero) // 10**9)
+    meta, zero = record.loaded, record.loaded.window_start_ns
+    first, last = (meta.load_start_ns - zero) // 10**9, -(-(meta.load_end_ns - zero) // 10**9)
     edges = zero + np.arange(first, last + 1) * 10**9
     tokens, _ = np.histogram(record.chunks["arrival_ns"].to_numpy(), edges, weights=record.chunks["tokens"].to_numpy())
     sent, end = _spans(record.requests)
     running = _overlap(sent, end, edges)
     foreign = _largest(record.telemetry, edges)
     for n, second in enumerate(range(first, last)):
-        yield place_of(record) | {
+        yield record.identity.place | {
             "second": second,
             "running": float(running[n]),
             "output_tok_s": float(tokens[n]),
@@ -348,44 +330,40 @@ def telemetry(records: Sequence[Record]) -> pa.Table:
 
 
 def _samples(record: Record) -> Iterator[Row]:
-    zero = (record.meta or {})["window_start_ns"]
-    if zero is None:
-        return
+    zero = record.loaded.window_start_ns
     names, told = SCHEMAS["telemetry"].names[5:], dict(record.telemetry)
     for name in ("memory", "device_memory", "host_memory"):
         sizes = told.get(f"{name}_bytes", ())
         told[f"{name}_gib"] = [None if size is None else size / 2**30 for size in sizes]
     for n, time_ns in enumerate(told.get("time_ns", ())):
         sample = {name: told[name][n] if told.get(name) else None for name in names}
-        yield place_of(record) | {"second": (time_ns - zero) / 1e9} | sample
+        yield record.identity.place | {"second": (time_ns - zero) / 1e9} | sample
 
 
 def calibration(records: Sequence[Record]) -> pa.Table:
     """The load generator's own errors, as calibrated last on the machines that each run was measured on."""
-    found: dict[tuple[Any, ...], Row] = {}
-    told = ((record.identity["run"], _part(record.provenance, "calibration")) for record in sorted(records, key=order))
-    for run, content in sorted(told, key=lambda one: one[1].get("created_at") or ""):
-        for level in content.get("levels", ()):
-            place = run, str(content.get("machine")), content.get("processes"), level["variant"], level["users"]
-            row = {"run": run, "created_at": content.get("created_at")}
-            row |= {name: level[name] for name in ("variant", "users")}
-            names = [n for n in SCHEMAS["calibration"].names if n not in (*row, "max_users")]
-            found[place] = row | {name: level[name] for name in names} | {"max_users": content["max_users"]}
-    return table("calibration", found.values())
+    rows: dict[tuple[Any, ...], Row] = {}
+    known = [(r.identity.run, r.provenance.calibration) for r in sorted(records, key=order)]
+    calibrated = [(run, one) for run, one in known if one]
+    for run, one in sorted(calibrated, key=lambda pair: pair[1].created_at or ""):
+        common = {"run": run, "created_at": one.created_at, "max_users": one.max_users}
+        names = [name for name in SCHEMAS["calibration"].names if name not in common]
+        for level in one.levels:
+            place = run, str(one.machine), one.processes, level.variant, level.users
+            rows[place] = common | {name: getattr(level, name) for name in names}
+    return table("calibration", rows.values())
 
 
 def discarded(thrown_out: Iterable[Discarded]) -> pa.Table:
     """What was measured and thrown out, with the reason, oldest first."""
-    return table(
-        "discarded",
-        (
-            entry.place
-            | {
-                "why": entry.why,
-                "discarded_at": entry.discarded_at,
-                "started_at": _part(entry.metadata, "provenance").get("started_at"),
-                "session_id": _part(entry.metadata, "session").get("session_id"),
-            }
-            for entry in thrown_out
-        ),
-    )
+    return table("discarded", map(_discarded_row, thrown_out))
+
+
+def _discarded_row(entry: Discarded) -> Row:
+    known = entry.metadata
+    return entry.place | {
+        "why": entry.why,
+        "discarded_at": entry.discarded_at,
+        "started_at": known.provenance.started_at if known else None,
+        "session_id": known.session.session_id if known else None,
+    }

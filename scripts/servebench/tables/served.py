@@ -15,7 +15,7 @@ import pyarrow as pa
 from servebench.store.measurements import Record
 from servebench.tables.catalogue import SCHEMAS
 from servebench.tables.files import table
-from servebench.tables.measured import micro_batch, order, place_of, references
+from servebench.tables.measured import micro_batch, order, references
 
 Row = dict[str, Any]
 SLOW_MS = 1000.0
@@ -29,7 +29,7 @@ def served(records: Sequence[Record]) -> pa.Table:
     rows = []
     for record in sorted((r for r in records if r.status == "ok" and r.served), key=order):
         values = (record.served[name] for name in _COLUMNS)
-        rows += [place_of(record) | dict(zip(_COLUMNS, row, strict=True)) for row in zip(*values, strict=True)]
+        rows += [record.identity.place | dict(zip(_COLUMNS, row, strict=True)) for row in zip(*values, strict=True)]
     return table("served", rows)
 
 

@@ -15,18 +15,16 @@ QUOTA_SHARE = 0.01
 
 
 def in_window(record: Record, name: str) -> list[Any]:
-    """The samples of this column of the telemetry that were taken in the window; [] where there is no window."""
-    meta, telemetry = record.meta or {}, record.telemetry
-    start_ns, end_ns = meta.get("window_start_ns"), meta.get("window_end_ns")
-    if start_ns is None or end_ns is None:
+    """The samples of this column of the telemetry that were taken in the window; [] where nothing was measured."""
+    meta, telemetry = record.meta, record.telemetry
+    if meta is None:
         return []
     samples = zip(telemetry.get("time_ns", ()), telemetry.get(name, ()), strict=False)
-    return [value for time_ns, value in samples if start_ns <= time_ns < end_ns]
+    return [value for time_ns, value in samples if meta.window_start_ns <= time_ns < meta.window_end_ns]
 
 
 def slowed(record: Record) -> Iterator[str]:
     """Why the machine was not itself in the window, each as `kind: evidence`. What is not known is no reason."""
-    meta = record.meta or {}
     if not in_window(record, "time_ns"):
         return
     told = [value for value in in_window(record, "throttle") if value is not None]
@@ -36,7 +34,7 @@ def slowed(record: Record) -> Iterator[str]:
         yield f"device throttled: {evidence} of {len(told)} samples"
     if errors := _grown(record, "ecc_errors"):
         yield f"memory errors: {errors:.0f} uncorrected ones of the device"
-    window_s = (meta["window_end_ns"] - meta["window_start_ns"]) / 1e9
+    window_s = record.loaded.window_s
     quotas = {"server": "cpu_throttled_s", "load generator": "client_cpu_throttled_s"}
     kept_s = {who: _grown(record, name) for who, name in quotas.items()}
     if late := [f"{who} {seconds:.1f} s" for who, seconds in kept_s.items() if seconds > QUOTA_SHARE * window_s]:

@@ -1,0 +1,115 @@
+"""Parquet files whose metadata is JSON. Every page has a checksum; the JSON and the number of rows have a digest.
+
+A file of format 0, written before there were formats, has neither; it is read as it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Generic, TypeVar
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from servebench.faults import Fault
+
+METADATA_KEY = b"servebench"
+DIGEST_KEY = b"servebench-sha256"
+Part = TypeVar("Part", bound=msgspec.Struct)
+
+
+class StoreError(Fault):
+    """A stored file that cannot be read or written; names the file and what to do."""
+
+
+class Damaged(StoreError):
+    """A stored file that is not what was written."""
+
+
+class Newer(StoreError):
+    """A stored file of a format that only a later servebench knows."""
+
+
+@dataclass(frozen=True)
+class Format(Generic[Part]):
+    """A kind of stored content, the number of its format, and how content of each older format becomes newer by one."""
+
+    kind: type[Part]
+    number: int
+    upgrades: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]]
+
+    def read(self, content: dict[str, Any]) -> Part:
+        """Build the struct from content of this format or an older one; content that names no format is of format 0.
+
+        Raises Newer, and KeyError, TypeError or ValueError for content of another shape.
+        """
+        found = content.get("format", 0)
+        if type(found) is not int or found < 0:
+            raise ValueError(f"format: {found!r} is not a format")
+        if found > self.number:
+            told = f"is of format {found}, and this servebench reads formats up to {self.number}"
+            raise Newer(f"{told}; use the servebench that wrote it, or a later one")
+        for number in range(found, self.number):
+            content = self.upgrades[number](content)
+        return msgspec.convert(content | {"format": self.number}, self.kind)
+
+
+def encoded(content: msgspec.Struct) -> bytes:
+    """Write as JSON; raises ValueError for a number that is NaN or infinite: what was not measured is null."""
+    return json.dumps(msgspec.to_builtins(content), ensure_ascii=False, allow_nan=False).encode()
+
+
+def write(table: pa.Table, content: msgspec.Struct, file: BinaryIO) -> None:
+    """Write the table to an open file, with `content` as its metadata."""
+    text = encoded(content)
+    metadata = {METADATA_KEY: text, DIGEST_KEY: _digest(text, table.num_rows)}
+    table = table.replace_schema_metadata(None)
+    options = {"compression": "zstd", "use_dictionary": False, "write_page_checksum": True, "store_schema": False}
+    with pq.ParquetWriter(file, table.schema, **options) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata(metadata)
+
+
+def read(path: Path, form: Format[Part]) -> tuple[pa.Table, Part]:
+    """Read a table and its metadata, with the checksums of both where they have some; to be called within `named`."""
+    table = pq.read_table(path, page_checksum_verification=True)
+    return table.replace_schema_metadata(None), _content(table.schema.metadata, table.num_rows, form)
+
+
+def read_metadata(path: Path, form: Format[Part]) -> Part:
+    """Read the metadata alone; to be called within `named`."""
+    footer = pq.read_metadata(path)
+    return _content(footer.metadata, footer.num_rows, form)
+
+
+def _digest(text: bytes, rows: int) -> bytes:
+    return hashlib.sha256(b"%d %b" % (rows, text)).hexdigest().encode()
+
+
+def _content(metadata: Mapping[bytes, bytes] | None, rows: int, form: Format[Part]) -> Part:
+    found = metadata or {}
+    text = found[METADATA_KEY]
+    digest = found.get(DIGEST_KEY)
+    if digest is not None and digest != _digest(text, rows):
+        raise ValueError("its metadata and number of rows are not what its digest says")
+    content = json.loads(text)
+    if digest is None and "format" in content:
+        raise ValueError("its metadata has no digest")
+    return form.read(content)
+
+
+@contextmanager
+def named(path: Path, remedy: str) -> Iterator[None]:
+    """Raise what goes wrong in the block as Damaged or Newer with the file's name; `remedy` is for a damaged one."""
+    try:
+        yield
+    except Newer as error:
+        raise Newer(f"{path}: {error}") from None
+    except (OSError, pa.ArrowException, LookupError, AttributeError, TypeError, ValueError) as error:
+        raise Damaged(f"{path}: is damaged ({error}); {remedy}") from error

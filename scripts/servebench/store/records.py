@@ -1,0 +1,197 @@
+"""What is kept beside the rows of a measurement: which it was, how it was loaded, and where it comes from.
+
+A change of these structs raises FORMAT by one and adds a function to `MEASUREMENT.upgrades` that turns the content of
+the format before into the new one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from servebench.load.measurement import LoadMeta
+from servebench.machine.identity import Machine
+from servebench.plan import ForeignUse
+from servebench.store.parquet import Format
+
+FORMAT = 1
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of what is kept beside the rows: immutable, plain JSON when written, None where nothing is known."""
+
+
+class Identity(Facts, frozen=True, kw_only=True):
+    """Which measurement it is. `rank` is its setting's place in the experiment when it was measured."""
+
+    experiment: str
+    run: str
+    setting: str
+    engine: str
+    engine_kind: str
+    model: str
+    model_name: str
+    quantization: str | None = None
+    slots: int
+    context: int | None = None
+    users: int
+    round: int
+    rank: int
+    digest: str
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """As `plan.layout.PLACE`."""
+        return {"run": self.run, "setting": self.setting, "round": self.round, "users": self.users}
+
+
+class ColdStart(Facts, frozen=True, kw_only=True):
+    """Seconds from the launch until the process ran, was healthy and had given a first token."""
+
+    process_s: float | None = None
+    healthy_s: float | None = None
+    first_token_s: float | None = None
+
+
+class SessionFacts(Facts, frozen=True, kw_only=True):
+    """The server that was measured, and how long it had run. `facts` is what an engine says of itself.
+
+    Of a server that did not start only the first four are known.
+    """
+
+    session_id: str
+    launched_at: str | None = None
+    log: str | None = None
+    log_tail: str | None = None  # of a launch that failed
+    engine_version: str | None = None
+    engine_build: str | None = None
+    node: str | None = None
+    devices: list[str] = []
+    argv: list[str] | None = None
+    env: dict[str, str] | None = None
+    cold_start_s: ColdStart = ColdStart()
+    facts: dict[str, Any] | None = None
+    memory_gib: float | None = None
+    memory_kind: str | None = None
+    server_age_s: float | None = None
+    users_before: list[int] | None = None
+
+    @property
+    def device(self) -> str | None:
+        """The node and its devices that the server had, as tables name them."""
+        return f"{self.node} {', '.join(self.devices)}" if self.devices else None
+
+
+class ModelFile(Facts, frozen=True, kw_only=True):
+    """The manifest of the model that was loaded (`models.fetch`)."""
+
+    key: str
+    name: str
+    source: str | None = None
+    requantize: dict[str, str] | None = None
+    sha256: str
+    size_bytes: int
+    path: str | None = None
+    kind: str | None = None
+    quantization: str | None = None
+    note: str | dict[str, str] | None = None
+    facts: dict[str, Any] = {}
+    fetch_s: float | None = None
+    unverified: str | dict[str, str] | None = None
+
+
+class EngineBuild(Facts, frozen=True, kw_only=True):
+    """The engine as it was configured (`plan.Engine`)."""
+
+    key: str
+    kind: str
+    runtime: str | None = None
+    environment: str | None = None
+    image: str | None = None
+    binary: str | None = None
+    url: str | None = None
+    api_key_env: str | None = None
+    options: dict[str, Any] = {}
+    pin: str | None = None
+
+
+class Software(Facts, frozen=True, kw_only=True):
+    """The servebench that measured."""
+
+    version: str
+    protocol: int
+
+
+class Level(Facts, frozen=True, kw_only=True):
+    """One number of users of a calibration; errors in seconds, `beyond` is what of it was out of bounds."""
+
+    variant: str
+    users: int
+    schedule: dict[str, Any] = {}
+    processes: int | None = None
+    chunks: int | None = None
+    failed: int = 0
+    ttft_error_p50_s: float | None = None
+    ttft_error_p99_s: float | None = None
+    arrival_error_p50_s: float | None = None
+    arrival_error_p99_s: float | None = None
+    delivered_ratio: float
+    cpu_s_per_100k_chunks: float | None = None
+    cpu_ratio: float
+    server_lateness_p99_s: float | None = None
+    beyond: list[Any] = []
+
+
+class Calibration(Facts, frozen=True, kw_only=True):
+    """The load generator's own errors on this machine (`load.calibrate.record`)."""
+
+    protocol: int | None = None
+    machine: dict[str, Any] | None = None
+    processes: int | None = None
+    created_at: str | None = None
+    bounds: dict[str, float] = {}
+    max_users: int
+    levels: list[Level] = []
+
+
+class Provenance(Facts, frozen=True, kw_only=True):
+    """What a measurement was made with; `model` is null for an engine that loads no file of ours."""
+
+    machine: Machine
+    model: ModelFile | None = None
+    engine: EngineBuild
+    servebench: Software
+    calibration: Calibration | None = None
+    started_at: str
+
+
+class Metadata(Facts, frozen=True, kw_only=True):
+    """All of a record but its rows.
+
+    `telemetry`: samples of the machine by column (`machine.watcher.TELEMETRY_SCHEMA`). `served`: the requests as
+    llama-server's log has them (`engines.llama_log.Request`), by column, numbered as there; {} where the server writes
+    no such log. `foreign_use`: from when on others' use of the device counts against it, as configured when it was
+    measured.
+    """
+
+    format: int = FORMAT
+    identity: Identity
+    status: str  # ok or failed
+    reason: str | None = None  # why it failed
+    meta: LoadMeta | None = None
+    telemetry: dict[str, list[Any]] = {}
+    served: dict[str, list[Any]] = {}
+    foreign_use: ForeignUse = ForeignUse()
+    session: SessionFacts
+    provenance: Provenance
+
+
+def _first(content: dict[str, Any]) -> dict[str, Any]:
+    """Turn format 0 into format 1: the rule about others' use of the device stood among the facts of the load."""
+    meta = dict(content["meta"] or {})
+    rule = meta.pop("foreign_use", {})
+    return content | {"meta": meta or None, "foreign_use": rule}
+
+
+MEASUREMENT = Format(Metadata, FORMAT, {0: _first})

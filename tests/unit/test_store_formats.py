@@ -1,0 +1,118 @@
+"""A record says which format it is of: older ones are read, a newer one is refused, a damaged one is noticed.
+
+`data/store-ee5deb3` is the store of a small simulated experiment as commit ee5deb3 wrote it, before there were formats:
+a good measurement, one whose engine did not start, a discarded one, and a target's replies.
+"""
+
+import json
+import random
+from pathlib import Path
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+from msgspec.structs import replace
+
+from servebench import tables
+from servebench.load.line import Line
+from servebench.outlook import inventory
+from servebench.plan import from_json
+from servebench.store import measurements, parquet
+from servebench.store.parquet import Damaged, Newer
+from servebench.store.records import FORMAT, MEASUREMENT
+
+OLD = Path(__file__).parent / "data" / "store-ee5deb3"
+GOOD, FAILED = (OLD / "store" / f"{name}.parquet" for name in ("3fe936745736926094b3", "e39022420af1924f4212"))
+DISCARDED = OLD / "store" / "discarded" / "39dc6211302839d8d879-1.parquet"
+
+
+def json_of(path: Path) -> dict:
+    return json.loads(pq.read_schema(path).metadata[parquet.METADATA_KEY])
+
+
+def lost(old: object, new: object) -> bool:
+    """Whether something of `old` is not in `new`, which may say more."""
+    if isinstance(old, dict):
+        return not isinstance(new, dict) or any(key not in new or lost(old[key], new[key]) for key in old)
+    if isinstance(old, list):
+        return not isinstance(new, list) or len(old) != len(new) or any(map(lost, old, new))
+    return old != new
+
+
+@pytest.mark.parametrize("path", [GOOD, FAILED, DISCARDED], ids=["good", "failed", "discarded"])
+def test_nothing_of_an_older_record_is_lost(path: Path) -> None:
+    told = json_of(path)
+    assert "format" not in told
+    rule = (told["meta"] or {}).pop("foreign_use", None)
+    record = measurements.read_metadata(path)
+    assert not lost(told, msgspec.to_builtins(record))
+    assert rule is None or rule == msgspec.to_builtins(record.foreign_use)
+    assert measurements.read(path).requests.num_rows == pq.read_metadata(path).num_rows
+
+
+def test_what_was_measured_before_is_found_where_it_was_and_tabulated() -> None:
+    plan = from_json((OLD / "plan.json").read_bytes())
+    paths = {
+        (session.setting.name, users): inventory.stored_path(plan, OLD, session, users)
+        for session in plan.sessions()
+        for users in session.setting.users
+    }
+    assert paths[("one", 1)] == GOOD
+    assert paths[("big", 1)] == FAILED
+    assert not paths[("one", 2)].exists(), "it is discarded"
+    records = [measurements.read(path) for path in (GOOD, FAILED)]
+    good, failed = tables.measurements(records, Line()).sort_by("setting").to_pylist()[::-1]
+    assert (good["status"], good["target_requests"], good["foreign_limit"]) == ("ok", 7, 100)
+    assert (failed["status"], failed["output_tok_s"]) == ("failed", None)
+    assert failed["reason"]
+    (thrown,) = tables.discarded(measurements.Store(OLD).discarded()).to_pylist()
+    assert (thrown["why"], thrown["session_id"]) == ("a backup ran", good["session_id"])
+
+
+def test_an_older_record_written_again_is_of_this_format_and_the_same(tmp_path: Path) -> None:
+    record = measurements.read(GOOD)
+    measurements.write(record, tmp_path / "a.parquet")
+    assert json_of(tmp_path / "a.parquet")["format"] == FORMAT
+    assert measurements.read(tmp_path / "a.parquet") == record
+
+
+def test_a_record_of_a_newer_format_is_refused_by_name_with_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    measurements.write(replace(measurements.read(GOOD), format=FORMAT + 1), path)
+    for read in (measurements.read, measurements.read_metadata):
+        with pytest.raises(Newer, match=rf"^{path}: .* format {FORMAT + 1}.*; use "):
+            read(path)
+
+
+@pytest.mark.parametrize("found", ["1", None, -1, 1.5, True])
+def test_a_format_that_is_not_one_is_damage(found: object) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        MEASUREMENT.read({**json_of(GOOD), "format": found})
+
+
+def test_every_flipped_bit_of_a_stored_file_is_noticed_or_harmless(tmp_path: Path) -> None:
+    path, flipped = tmp_path / "a.parquet", tmp_path / "b.parquet"
+    measurements.write(measurements.read(GOOD), path)
+    content, record = path.read_bytes(), measurements.read(path)
+    noticed = 0
+    for bit in random.Random(5).sample(range(8 * len(content)), 300):
+        changed = bytearray(content)
+        changed[bit // 8] ^= 1 << bit % 8
+        flipped.write_bytes(changed)
+        try:
+            assert measurements.read(flipped) == record, f"bit {bit}"
+        except Damaged as error:
+            assert str(error).startswith(f"{flipped}: ")
+            noticed += 1
+    assert noticed > 200
+
+
+def test_records_of_tables_that_do_not_fit_together_name_their_file(tmp_path: Path) -> None:
+    """As a program other than this one might write them."""
+    path = tmp_path / "a.parquet"
+    table, metadata = parquet.read(GOOD, MEASUREMENT)
+    late = table.set_column(0, "request_id", [[0] * table.num_rows])
+    with path.open("wb") as file:
+        parquet.write(late.cast(table.schema), metadata, file)
+    with pytest.raises(Damaged, match=rf"^{path}: .*request_id.*; discard it"):
+        measurements.read(path)
