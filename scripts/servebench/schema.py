@@ -1,18 +1,22 @@
 """Tables with declared columns: every column has a type and a meaning, and what does not fit is refused.
 
-Null always means "not measured" or "not known", never zero; NaN is nothing at all.
+Null always means "not measured" or "not known", never zero; NaN is refused. A column of marks holds `Mark`s in rows,
+and in the table each mark as its kind and its values in JSON.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
 from servebench.faults import Fault
+from servebench.marks import Mark
 
+MARKS: Final = pa.list_(pa.struct([("kind", pa.string()), ("values", pa.string())]))
 _TYPES = {
     "text": pa.string(),
     "int": pa.int64(),
@@ -21,6 +25,7 @@ _TYPES = {
     "texts": pa.list_(pa.string()),
     "ints": pa.list_(pa.int64()),
     "reals": pa.list_(pa.float64()),
+    "marks": MARKS,
 }
 
 
@@ -45,10 +50,31 @@ def table(name: str, columns: pa.Schema, rows: Iterable[Mapping[str, Any]]) -> p
         if wrong := set(row) ^ set(columns.names):
             raise TableError(f"{name}: {sorted(wrong)[0]}: is only in the {'row' if wrong & set(row) else 'schema'}")
     try:
-        made = pa.Table.from_pylist([dict(row) for row in rows], schema=columns)
+        made = pa.Table.from_pylist([_stored(row, columns) for row in rows], schema=columns)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise TableError(f"{name}: {error}") from error
     return check(name, columns, made)
+
+
+def rows(content: pa.Table) -> list[dict[str, Any]]:
+    """Read the rows of a table, marks as `Mark`; raises TableError for a mark of an unknown kind."""
+    made: list[dict[str, Any]] = content.to_pylist()
+    for name in _marks(content.schema):
+        for row in made:
+            try:
+                row[name] = [Mark(mark["kind"], json.loads(mark["values"])) for mark in row[name]]
+            except ValueError as error:
+                raise TableError(f"{name}: {error}; make the tables again") from error
+    return made
+
+
+def _stored(row: Mapping[str, Any], columns: pa.Schema) -> dict[str, Any]:
+    marks = {name: [{"kind": mark.kind, "values": mark.text} for mark in row[name]] for name in _marks(columns)}
+    return {**row, **marks}
+
+
+def _marks(columns: pa.Schema) -> list[str]:
+    return [field.name for field in columns if field.type == MARKS]
 
 
 def check(name: str, columns: pa.Schema, content: pa.Table) -> pa.Table:

@@ -11,7 +11,7 @@ import pytest
 
 import synthetic
 import synthetic_answers
-from servebench import charts, tables
+from servebench import charts, schema, tables
 from servebench.report import page as page_
 from servebench.store.measurements import Discarded
 from servebench.words import marks
@@ -126,7 +126,7 @@ def test_the_filter_leaves_the_rows_that_have_all_words(page) -> None:
 
 
 def test_rows_are_filtered_by_engine_quantization_and_slots(page, written) -> None:
-    rows = written[1]["settings"].to_pylist()
+    rows = schema.rows(written[1]["settings"])
     for words, wanted in (("q8_0", "quantization"), ("llama-server", "engine_kind")):
         page.fill("#filter", words)
         shown = page.locator("table.values tbody tr:visible").evaluate_all("rows => rows.map(row => row.id)")
@@ -182,7 +182,7 @@ def test_marks_can_be_hovered_and_stand_in_the_table(page, written) -> None:
 
 def marked_rows(written: tuple[Path, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Rows of `settings` with a mark, by their place on the page."""
-    rows = written[1]["settings"].to_pylist()
+    rows = schema.rows(written[1]["settings"])
     found = {f"row-{row['run']}-{row['setting']}-{row['users']}": row for row in rows if row["marks"]}
     assert found
     return found
@@ -270,7 +270,7 @@ def test_paper_has_every_chart_and_every_mark(page, written, tmp_path) -> None:
     for anchor, row in marked_rows(written).items():
         shown = page.locator(f'[id="{anchor}"] .why').inner_text()
         assert all(marks.translated(mark)["en"] in shown for mark in row["marks"])
-    for row in written[1]["targets"].to_pylist():
+    for row in schema.rows(written[1]["targets"]):
         shown = page.locator("section[aria-labelledby=h-evaluated]").inner_text()
         assert all(marks.translated(mark)["en"] in shown for mark in row["marks"])
     assert (

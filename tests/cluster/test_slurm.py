@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from cluster import Cluster, queue, slurm, until
+from servebench import schema
 from servebench.store import measurements
 from workspace import ROOT, alive
 
@@ -106,8 +107,9 @@ def test_quick_start_and_simulators_spread_over_both_nodes(cluster, tmp_path):
     scratches = {part for r in found for part in r.session.argv if part.startswith(f"{tmp_path}/scratch-")}
     assert len(scratches) == 2, "each job of the real engine loaded its own copy"
 
-    rows = pq.read_table(cluster.folder / TABLES).to_pylist()
-    assert all(any(mark.startswith("mixed devices: node") for mark in row["marks"]) for row in rows)
+    for row in schema.rows(pq.read_table(cluster.folder / TABLES)):
+        (mixed,) = (mark for mark in row["marks"] if mark.kind == "mixed_devices")
+        assert all(device.startswith("node") for device in mixed.values["devices"])
     assert "Nothing to be done" in cluster.snakemake(TABLES, "--jobs", "4")
 
 

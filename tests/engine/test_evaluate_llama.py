@@ -8,9 +8,10 @@ import pytest
 import yaml
 
 import servebench
-from servebench import configuration, models, plan, tables
+from servebench import configuration, models, plan, schema, tables
 from servebench.engines import ADAPTERS
 from servebench.machine import cache
+from servebench.marks import mark
 from servebench.outlook import questions as data
 from servebench.plan.layout import Layout
 from servebench.sessions import asking, job
@@ -74,10 +75,13 @@ def test_two_files_of_a_real_model(quick, llama_environment, tmp_path):
         assert (session["load"]["replies"] >= 2) if target == "Q8_0" else ("load" not in session)
     questions = {name: data.asked_questions(tmp_path, name, task) for name, task in quick.evaluations.tasks.items()}
     made = tables.from_answers(quick, found, questions)
-    targets = made["targets"].to_pylist()
+    targets = schema.rows(made["targets"])
     # So small a model writes on to the token limit.
     cut = Counter(row["target"] for row in made["answers"].to_pylist() if row["outcome"] == "truncated")
-    said = {target: f"without_answer: proofreading: {n} of 6 replies (truncated {n})" for target, n in cut.items()}
+    said = {
+        target: mark("without_answer", task="proofreading", without=n, replies=6, outcomes={"truncated": n})
+        for target, n in cut.items()
+    }
     assert [(row["target"], row["same_prompts"]) for row in targets] == [(target, True) for target in TARGETS]
     assert [row["marks"] for row in targets] == [[said[target]] if target in said else [] for target in TARGETS]
     assert targets[0]["prompt_tokens_sha256"] == targets[1]["prompt_tokens_sha256"] is not None

@@ -18,8 +18,9 @@ import model_double
 import servebench
 from chat_double import ChatDouble
 from model_double import BASELINE, PUBLISHED, SIGN_TESTS
-from servebench import configuration, plan, tables
+from servebench import configuration, plan, schema, tables
 from servebench.faults import Fault
+from servebench.marks import mark
 from servebench.outlook import duration, inventory
 from servebench.outlook import questions as data
 from servebench.plan.layout import Layout
@@ -339,7 +340,7 @@ def test_questions_without_a_reply_are_rows_with_a_reason_and_tried_again_when_f
         made = experiment.tables()
         row = next(row for row in made["scores"].to_pylist() if row["measure"] == "mgsm")
         assert (row["n"], row["questions"]) == (4, 6), "no reply is no wrong answer"
-        assert made["targets"].to_pylist()[0]["marks"] == ["unanswered: 4 of 12"]
+        assert schema.rows(made["targets"])[0]["marks"] == [mark("unanswered", unanswered=4, asked=12)]
         asked = double.asked.total()
         experiment.run("A")
         assert double.asked.total() == asked, "not by itself"
@@ -356,11 +357,12 @@ def test_a_server_that_is_not_there_is_a_target_with_its_reason(tmp_path, double
     context = experiment.context("B")
     asking.run(job.Context(**{**vars(context), "runtime": plan.Runtime(ready_timeout_s=0.1)}))
     made = experiment.tables()
-    a, b = made["targets"].to_pylist()
+    a, b = schema.rows(made["targets"])
     assert (a["status"], b["status"], b["answered"], b["sessions"]) == ("ok", "failed", 0, 0)
-    assert "127.0.0.1:9" in b["reason"]
+    (why,) = b["reason"]
+    assert "127.0.0.1:9" in why.values["reason"]
     given_up = {t.name: inventory.given_up(experiment.plan, experiment.results, t) for t in _targets(experiment)}
-    assert given_up == {"A": None, "B": b["reason"]}
+    assert given_up == {"A": None, "B": why.values["reason"]}
     assert [duration.to_ask_s(experiment.plan, experiment.results, t) for t in _targets(experiment)] == [0, 0]
     assert set(made["scores"]["target"].to_pylist()) == {"A"}
     assert made["comparisons"].num_rows == 0
@@ -472,8 +474,9 @@ def test_without_a_load_nothing_is_asked_under_load_and_a_load_that_fails_at_tim
         experiment.run("B")
         made = experiment.tables()
         assert made["under_load"].num_rows == 0
-        (mark,) = made["targets"].to_pylist()[0]["marks"]
-        assert mark.startswith("no_load: all 3 requests of the load failed: HTTP 400: ")
+        (found,) = schema.rows(made["targets"])[0]["marks"]
+        assert (found.kind, found.values["requests"]) == ("no_load", 3)
+        assert found.values["reason"].startswith("HTTP 400: ")
         status["load"] = 500
         good += 2 * [Reply(text="busy", finish_reason="length")]  # the load's first question, and one of its users
         told = experiment.run("A").facts["sessions"][-1]["load"]
@@ -481,9 +484,10 @@ def test_without_a_load_nothing_is_asked_under_load_and_a_load_that_fails_at_tim
         assert told["failures"] >= 2
         made = experiment.tables()
     assert [row["n"] for row in made["under_load"].to_pylist()] == [10]
-    (mark,) = made["targets"].to_pylist()[0]["marks"]
+    (found,) = schema.rows(made["targets"])[0]["marks"]
     failures = 3 + told["failures"]
-    assert mark.startswith(f"load_failed: {failures} of {failures + 1} requests: HTTP 500: ")
+    assert (found.kind, found.values["failures"], found.values["requests"]) == ("load_failed", failures, failures + 1)
+    assert found.values["reason"].startswith("HTTP 500: ")
 
 
 def test_a_target_with_over_1_percent_of_a_tasks_replies_without_an_answer_is_marked(tmp_path):
@@ -501,16 +505,19 @@ def test_a_target_with_over_1_percent_of_a_tasks_replies_without_an_answer_is_ma
         choices = {prompt for prompt, _ in _with_prompt("jcommonsenseqa", experiment.questions()["jcommonsenseqa"])}
         for target in ("A", "B"):
             experiment.run(target)
-        none, some = experiment.tables()["targets"].to_pylist()
-    kinds = "reasoning_leaked 1, empty 1, truncated 1, unparsable 1"
+        none, some = schema.rows(experiment.tables()["targets"])
+    outcomes = dict.fromkeys(("reasoning_leaked", "empty", "truncated", "unparsable"), 1)
     assert none["marks"] == []
-    assert some["marks"] == [f"without_answer: mgsm: 4 of 24 replies ({kinds})"]
+    assert some["marks"] == [mark("without_answer", task="mgsm", without=4, replies=24, outcomes=outcomes)]
 
 
-@pytest.mark.parametrize(("bad", "marks"), [(2, []), (3, ["without_answer: mgsm: 3 of 200 replies (truncated 3)"])])
+CUT = mark("without_answer", task="mgsm", without=3, replies=200, outcomes={"truncated": 3})
+
+
+@pytest.mark.parametrize(("bad", "marks"), [(2, []), (3, [CUT])])
 def test_up_to_1_percent_of_replies_without_an_answer_are_no_mark(bad, marks):
     counts = {"mgsm": Counter({"correct": 200 - bad, "truncated": bad, FAILED: 50})}
-    assert list(evaluated._without_answer(counts)) == marks
+    assert list(evaluated.without_answer(counts)) == marks
 
 
 def _with_prompt(task: str, questions: list[Question]):

@@ -16,10 +16,11 @@ from scipy.stats import binomtest
 
 import synthetic
 import synthetic_answers
-from servebench import charts, tables, words
+from servebench import charts, schema, tables, words
 from servebench.charts import against_users, spans, style, timeline
 from servebench.charts.files import picture, save
 from servebench.load.calibrate import VARIANTS
+from servebench.marks import mark
 from servebench.plan import Plan
 from servebench.tables import SCHEMAS
 from servebench.words import numbers
@@ -188,8 +189,8 @@ def test_bars_end_where_the_rounds_do() -> None:
 
 def test_a_row_with_a_mark_is_drawn_hollow_and_told() -> None:
     content, plan = small()
-    rows = content["settings"].to_pylist()
-    rows[0]["marks"] = ["unstable pair: ttft_p95_s 0.1 → 0.3"]
+    rows = schema.rows(content["settings"])
+    rows[0]["marks"] = [mark("unstable_rounds", figure="ttft_p95_s", first=0.1, second=0.3)]
     marked = content | {"settings": tables.table("settings", rows)}
     points = against_users.ranges(marked, "output_tok_s", plan.settings["llama-np1"].run)
     assert [point["trusted"] for point in points] == [False] + [True] * (len(points) - 1)
@@ -201,7 +202,7 @@ def test_a_row_with_a_mark_is_drawn_hollow_and_told() -> None:
             for row in rows_drawn(charts.whole(name, tables_of, shown, ["main"]).to_dict())
             if "marks" in row
         }
-        assert told == {"–", "巡によって 2 割以上違う: 最初の文字まで 95% 点（秒） 0.1 → 0.3"}
+        assert told == {"–", "巡によって 2 割以上違う：最初の文字まで 95% 点（秒） 0.1 → 0.3"}
 
 
 def test_what_is_said_of_a_point_is_in_the_language_of_the_chart() -> None:

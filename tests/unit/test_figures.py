@@ -2,6 +2,7 @@
 
 import json
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -11,6 +12,7 @@ from servebench.load.figures import line_confidence, mean, measurement_figures, 
 from servebench.load.line import Line
 from servebench.load.measurement import Address, Client, ClientProcess
 from servebench.load.stream import to_tables
+from servebench.marks import mark
 
 S = 10**9
 
@@ -38,7 +40,7 @@ def figures(*exchanges, window_s=(10, 20), mode="closed", line=None, client=None
     asked = Address(url="http://127.0.0.1:8000", model="m", extra=extra or {})
     meta = load_meta(window, mode=mode, users=users, client=client or Client(), target=asked)
     found = measurement_figures(requests, chunks, meta, line or Line(), **more)
-    json.dumps(found, allow_nan=False)  # every figure fits into summary.json
+    json.dumps(msgspec.to_builtins(found), allow_nan=False)  # every figure fits into summary.json
     return found
 
 
@@ -78,7 +80,7 @@ def test_token_at_the_windows_edges():
     before = figures(reply(0, 9, [10, 20]), window_s=(0, 10))
     after = figures(reply(0, 9, [10, 20]), window_s=(20, 30))
     assert [before["output_tok_s"], after["output_tok_s"]] == [None, 0.1]  # a token at an edge counts once
-    assert before["invalid_reasons"] == "no output in the window"
+    assert before["invalid_reasons"] == [mark("no_output")]
 
 
 def test_all_requests_give_output_but_only_targets_give_latency():
@@ -108,17 +110,17 @@ def test_reasoning_that_is_not_streamed_makes_nobody_faster():
     found = figures(counted, window_s=(8, 18))
     assert (found["user_tok_s"], found["tokens_per_chunk"], found["output_tok_s"]) == (1.0, 1.0, 0.3)
     assert (found["output_tokens_mean"], found["reasoning_replies"]) == (203, 1)
-    assert found["invalid_reasons"] == "reasoning seen: 1 replies"
+    assert found["invalid_reasons"] == [mark("reasoning_seen", replies=1)]
     untold = figures(exchange(sent_ns=9 * S, end_ns=14 * S, blocks=[*chunks, (13 * S, usage(203))]), window_s=(8, 18))
-    assert untold["invalid_reasons"].startswith("many tokens a chunk: 67.7 ")
+    assert untold["invalid_reasons"] == [mark("many_tokens_a_chunk", tokens=pytest.approx(203 / 3))]
 
 
 def test_max_completion_tokens_is_the_limit_where_it_is_given():
     def reasons(**extra):
         return figures(reply(0, 11, [11.5, 12.5], tokens=9), extra=extra)["invalid_reasons"]
 
-    assert reasons(max_completion_tokens=8).startswith("impossible usage: 1 replies with more than the 8 tokens")
-    assert reasons(max_completion_tokens=9, max_tokens=8) == ""
+    assert reasons(max_completion_tokens=8) == [mark("output_beyond_limit", replies=1, max_tokens=8)]
+    assert reasons(max_completion_tokens=9, max_tokens=8) == []
 
 
 def test_latencies_by_hand():
@@ -154,7 +156,7 @@ def test_reasoning_counts_as_first_token_and_is_marked():
     assert (found["ttft_p50_s"], found["ttft_answer_p50_s"]) == (1, 3)
     assert found["reasoning_replies"] == 1
     assert not found["valid"]
-    assert "reasoning seen: 1 replies" in found["invalid_reasons"]
+    assert mark("reasoning_seen", replies=1) in found["invalid_reasons"]
 
 
 def steady(count=20, ttft_s=0.5, window_s=10):
@@ -208,7 +210,7 @@ def test_nothing_but_failures(targets):
     assert found["ttft_p95_all_infinite"]
     assert not found["meets_line"]
     assert not found["valid"]
-    assert found["invalid_reasons"] == f"no reply: all {targets} target requests failed (http_error {targets})"
+    assert found["invalid_reasons"] == [mark("all_failed", requests=targets, statuses={"http_error": targets})]
 
 
 def test_no_requests_at_all():
@@ -217,7 +219,7 @@ def test_no_requests_at_all():
     for name in ("output_tok_s", "ttft_p95_all_s", "line_confidence", "goodput_share", "in_flight_mean", "steadiness"):
         assert found[name] is None
     assert not found["ttft_p95_all_infinite"]
-    assert found["invalid_reasons"] == "no reply: no request was sent in the window and no token arrived in it"
+    assert found["invalid_reasons"] == [mark("nothing_sent")]
 
 
 def test_output_of_a_request_longer_than_the_window_is_measured_though_it_has_no_target():
@@ -232,7 +234,7 @@ def test_chunks_that_stand_for_tokens_are_a_doubt():
         request_id=1, sent_ns=13 * S, end_ns=14 * S, blocks=[(14 * S, delta(content="x") + delta("stop"))]
     )  # fmt: skip
     assert figures(told)["valid"]
-    assert figures(told, untold)["invalid_reasons"] == "tokens are chunks: 1 replies without usage"
+    assert figures(told, untold)["invalid_reasons"] == [mark("tokens_are_chunks", replies=1)]
 
 
 def test_cancelled_requests_are_nothing():
@@ -242,7 +244,7 @@ def test_cancelled_requests_are_nothing():
     assert found["valid"]
     stopped = figures(reply(0, 11, [11.5, 12]), reply(1, 15, [15.5, 16], failure="cancelled"))
     assert (stopped["target_requests"], stopped["failures"], stopped["output_tok_s"]) == (1, 0, 0.2)
-    assert stopped["invalid_reasons"] == "stopped early: 1 target requests were cancelled"
+    assert stopped["invalid_reasons"] == [mark("stopped_early", requests=1)]
 
 
 def test_open_loop_counts_from_the_schedule():
@@ -276,7 +278,7 @@ def test_unsteady_window():
     slow_end = [*steady(30, window_s=4), reply(99, 16, [17, 18], tokens=2)]
     found = figures(*slow_end)
     assert found["steadiness"] < 0.1
-    assert found["invalid_reasons"].startswith("unsteady window: second half ÷ first = 0.0")
+    assert found["invalid_reasons"] == [mark("unsteady_window", ratio=found["steadiness"])]
     assert figures(*slow_end, mode="count")["valid"]
     assert figures(reply(0, 10, [11, 12]))["valid"]  # too few requests to tell
 
@@ -303,11 +305,12 @@ def test_waves_of_replies_are_not_unsteady(wait_s, gap_s, steady):
 def test_reasons_against_a_measurement():
     lags = ClientProcess(pid=1, cpu_s=0.71, wall_s=1, loop_lag_p99_s=0.002, loop_lag_max_s=0.01)
     busy = Client(cpu_ratio=0.71, processes=[lags])
-    found = figures(*steady(), client=busy, users=64, calibrated_users=32, found=["foreign use of the device"])
-    assert found["invalid_reasons"].split("; ") == [
-        "client beyond its calibration: 64 users, shown to be true up to 32",
-        "client too busy: CPU 0.71 of one core, limit 0.7",
-        "foreign use of the device",
+    foreign = mark("foreign_use", samples=3, share_percent=5.0)
+    found = figures(*steady(), client=busy, users=64, calibrated_users=32, seen=[foreign])
+    assert found["invalid_reasons"] == [
+        mark("beyond_calibration", users=64, calibrated_users=32),
+        mark("client_busy", cpu_ratio=0.71, limit=0.7),
+        foreign,
     ]
     assert found["client_cpu_ratio"] == 0.71
     assert found["client_loop_lag_p99_s"] == 0.002
@@ -338,7 +341,7 @@ def test_a_prompt_time_that_cannot_be_is_a_mark_and_no_figure(prompt_ms):
     blocks = [(12 * S, delta(content="x")), (13 * S, delta(content="x") + last + usage(2))]
     found = figures(exchange(request_id=0, sent_ns=11 * S, end_ns=13 * S, blocks=blocks))  # TTFT 1 s
     assert (found["prefill_p50_s"], found["queue_wait_p50_s"]) == (None, None)
-    assert found["invalid_reasons"].startswith("impossible timings: 1 replies with a prompt time below 0 or above TTFT")
+    assert found["invalid_reasons"] == [mark("impossible_timings", replies=1)]
 
 
 @pytest.mark.parametrize(("cached", "prompt"), [(150, 100), (2**31 - 1, 100), (1, 0)])
@@ -350,7 +353,7 @@ def test_more_cached_than_prompt_tokens_is_a_mark_and_no_share(cached, prompt):
 
     found = figures(told(0, cached, prompt), told(1, 40, 100))
     assert (found["cached_tokens_mean"], found["cached_share"]) == (40, 0.4)
-    assert found["invalid_reasons"] == "impossible usage: 1 replies with more cached than prompt tokens"
+    assert found["invalid_reasons"] == [mark("cached_beyond_prompt", replies=1)]
     alone = figures(told(0, cached, prompt))
     assert (alone["cached_tokens_mean"], alone["cached_share"], alone["valid"]) == (None, None, False)
     assert figures(told(0, 100, 100))["cached_share"] == 1
@@ -363,7 +366,7 @@ def test_more_tokens_than_asked_for_are_a_mark(tokens, valid):
     meta = load_meta((10 * S, 20 * S), workload={"max_tokens": 8})
     found = measurement_figures(requests, chunks, meta, Line())
     assert found["valid"] is valid
-    assert ("1 replies with more than the 8 tokens asked for" in (found["invalid_reasons"] or "")) is not valid
+    assert (mark("output_beyond_limit", replies=1, max_tokens=8) in found["invalid_reasons"]) is not valid
 
 
 def test_cached_tokens_without_prompt_tokens_are_no_contradiction():

@@ -1,123 +1,146 @@
-"""Every mark that the code can make has words in Japanese: its kind and its evidence."""
+"""Every kind of mark has words in both languages, with all of its values and nothing else in braces."""
 
-from __future__ import annotations
-
-import ast
-import itertools
 import re
-from collections.abc import Iterator, Mapping
+import string
+from typing import Any
 
 import pytest
 
-import synthetic
+from servebench import schema
+from servebench.load.records import STATUSES
+from servebench.marks import KINDS, Mark, mark
 from servebench.tables.evaluated import targets
-from servebench.words import marks
+from servebench.tables.watched import SLOWING
+from servebench.words import LANGUAGES, labels, marks
 
-MADE_IN = (
-    "load/figures.py",
-    "tables/derived.py",
-    "tables/measured.py",
-    "tables/watched.py",
-    "tables/evaluated/targets.py",
-)
-# What returns evidence alone, by the kind it is for.
-EVIDENCE = {"no_reply": "no reply", "_foreign_known": "foreign use partly unknown"}
-
-# What is yielded there and is no mark: the kinds of ratios.
-OTHER = {"control", "engine", "slots", "quantization", "drift"}
-
-
-def made() -> Iterator[str]:
-    """The texts that are yielded or appended as marks, every number in them 7."""
-    for name in MADE_IN:
-        tree = ast.parse((synthetic.ROOT / "scripts" / "servebench" / name).read_text(encoding="utf-8"))
-        for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
-            known = assigned(function)
-            for node in ast.walk(function):
-                if isinstance(node, ast.Yield) and node.value is not None:
-                    yield from texts(node.value, known)
-                elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "append":
-                    yield from texts(node.args[0], known)
-                elif isinstance(node, ast.Return) and node.value is not None and function.name in EVIDENCE:
-                    yield from (f"{EVIDENCE[function.name]}: {text}" for text in texts(node.value, known))
+# For each value that is not a plain number: an example, and how it reads in English and in Japanese.
+EXAMPLES: dict[str, tuple[Any, str, str]] = {
+    "statuses": (
+        {"http_error": 3, "timeout": 4},
+        "HTTP error 3, not ended in time 4",
+        "HTTP エラー 3、時間内に終わらず 4",
+    ),
+    "throttles": ({"sw_thermal": 2}, "thermal limit of the driver 2", "ドライバーの温度制限 2"),
+    "outcomes": ({"truncated": 4, "empty": 3}, "cut off 4, empty 3", "打ち切り 4、空 3"),
+    "figure": ("user_tok_s", "Per user, tok/s", "1 人あたりの速さ（トークン/秒）"),
+    "devices": (["0-1", "0-2"], "0-1 / 0-2", "0-1 / 0-2"),
+    "found": (["1.2", None], "1.2 / –", "1.2 / –"),
+    "task": ("＜課題＞", "＜課題＞", "＜課題＞"),
+    "reason": ("＜理由＞", "＜理由＞", "＜理由＞"),
+    "what": ("＜項目＞", "＜項目＞", "＜項目＞"),
+    "asked": (True, "true", "true"),
+    "got": (None, "–", "–"),
+}
 
 
-def assigned(function: ast.FunctionDef) -> Mapping[str, list[ast.expr]]:
-    """What each name of the function may stand for, as far as that is text."""
-    found: dict[str, list[ast.expr]] = {}
-    for node in ast.walk(function):
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            found.setdefault(node.targets[0].id, []).append(node.value)
-        elif isinstance(node, ast.For) and isinstance(node.target, ast.Name) and isinstance(node.iter, ast.Tuple):
-            found.setdefault(node.target.id, []).extend(node.iter.elts)
-    return found
+def sample(kind: str) -> Mark:
+    """A mark of this kind, every number in it 7."""
+    return mark(kind, **{name: EXAMPLES[name][0] if name in EXAMPLES else 7 for name in KINDS[kind]})
 
 
-def texts(node: ast.expr, known: Mapping[str, list[ast.expr]]) -> list[str]:
-    """The texts an expression may be; none where it is no text."""
-    if isinstance(node, ast.Constant):
-        return [node.value] if isinstance(node.value, str) else []
-    if isinstance(node, ast.IfExp):
-        return texts(node.body, known) + texts(node.orelse, known)
-    if isinstance(node, ast.Name):
-        return [text for value in known.get(node.id, ()) for text in texts(value, known)]
-    if isinstance(node, ast.JoinedStr):
-        pieces = [
-            (texts(piece.value, known) or ["7"]) if isinstance(piece, ast.FormattedValue) else texts(piece, known)
-            for piece in node.values
-        ]
-        return ["".join(parts) for parts in itertools.product(*pieces)]
-    return []
+def test_the_kinds_with_words_are_those_that_exist() -> None:
+    assert list(labels()["marks"]) == list(KINDS)
+    assert set(labels()["named"]) <= {name for names in KINDS.values() for name in names}
 
 
-FOUND = sorted({text for text in made() if re.match(r"[a-z][a-z0-9_ ]*(: |$)", text)} - OTHER)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_words_of_a_kind_hold_each_of_its_values(kind: str, language: str) -> None:
+    fields = [name for _, name, _, _ in string.Formatter().parse(labels()["marks"][kind][language]) if name]
+    assert sorted(fields) == sorted(KINDS[kind])
 
 
-def test_all_marks_are_found() -> None:
-    kinds = {text.partition(": ")[0] for text in FOUND}
-    assert kinds == marks.kinds(), "labels.yaml: marks has what the code makes, no more and no less"
-    assert "unsteady window: no output in its first half" in FOUND and "engine_build: 7" in FOUND
-    assert "no reply: all 7 target requests failed (7)" in FOUND
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_mark_is_said_in_both_languages_with_its_values(kind: str) -> None:
+    said = marks.translated(sample(kind))
+    for name in KINDS[kind]:
+        english, japanese = EXAMPLES[name][1:] if name in EXAMPLES else ("7", "7")
+        assert english in said["en"] and japanese in said["ja"]
+    own = re.sub(r"\b(CPU|HTTP|true)\b|＜\S+?＞", "", said["ja"])
+    assert not re.search("[A-Za-z]{2,}", own), "Japanese but for names"
+    assert kind == "failed" or re.search("[ぁ-んァ-ヶ一-龠]", own)
+    assert not re.search("[ぁ-んァ-ヶ一-龠]", re.sub(r"＜\S+?＞", "", said["en"]))
 
 
-@pytest.mark.parametrize("mark", FOUND)
-def test_a_mark_is_told_in_japanese_with_its_numbers(mark: str) -> None:
-    told = marks.translated(mark)
-    assert re.search("[ぁ-んァ-ヶ一-龠]", told["ja"])
-    kept = re.sub("CPU", "", told["ja"])
-    assert not re.search("[A-Za-z]{2,}", kept), told
-    assert told["ja"].count("7") == told["en"].count("7") == mark.count("7")
+def test_every_name_that_a_value_may_hold_has_words() -> None:
+    named = labels()["named"]
+    assert set(named["statuses"]) == set(STATUSES) - {"ok", "cancelled"}
+    assert set(named["throttles"]) == set(SLOWING)
+    assert set(named["outcomes"]) == set(targets.NO_ANSWER)
 
 
-def test_names_and_figures_in_a_mark() -> None:
-    assert marks.translated("unstable pair: user_tok_s 2 → 3")["ja"] == (
-        "巡によって 2 割以上違う: 1 人あたりの速さ（トークン/秒） 2 → 3"
-    )
-    two = marks.translated("cpu quota: kept from the CPUs in a window of 60 s: server 1.2 s, load generator 0.9 s")
-    assert two["ja"].endswith("測る時間 60 秒の間に CPU を使えなかった時間：サーバー 1.2 s, 負荷の道具 0.9 s")
-    replies = marks.translated("without_answer: mgsm: 7 of 500 replies (truncated 4, empty 3)")
-    assert replies["ja"].endswith("mgsm：返事 500 件のうち 7 件（打ち切り 4, 空 3）")
-    assert replies["en"].endswith("mgsm: 7 of 500 replies (cut off 4, empty 3)")
-    both = "impossible usage: 3 replies with more cached than prompt tokens / something new"
-    assert marks.translated(both)["ja"].endswith("とする返事 3 件 / something new")
-    assert marks.translated("out of memory: 3 GiB") == dict.fromkeys(("en", "ja"), "out of memory: 3 GiB")
+def test_numbers_read_as_people_write_them() -> None:
+    english = [
+        marks.translated(said)["en"]
+        for said in (
+            mark("reasoning_seen", replies=1),
+            mark("few_requests", requests=1),
+            mark("unstable_rounds", figure="ttft_p95_s", first=1.23456, second=0.5),
+            mark("unsteady_window", ratio=2 / 3),
+            mark("foreign_use", samples=12, share_percent=5.0),
+        )
+    ]
+    assert english == [
+        "reasoning in 1 reply",
+        "for reference only: 1 target request",
+        "rounds differ by 20 % or more: TTFT p95, s 1.23 → 0.5",
+        "unsteady window: output of its second half ÷ output of its first = 0.67",
+        "others used the device: 12 samples of 5 % or more",
+    ]
+
+
+def test_all_marks_of_a_row_are_one_line() -> None:
+    two = [mark("no_output"), mark("failed", reason="out of memory: 3 GiB")]
+    assert marks.told(two, "en") == "no output in the window; out of memory: 3 GiB"
     assert marks.told([], "ja") == "–"
-    assert marks.translated("reasoning seen: 1 replies")["en"] == "reasoning seen: 1 reply"
-    assert marks.translated("for reference only: 1 target requests")["en"] == "for reference only: 1 target request"
+    assert (marks.starred("np4", two), marks.starred("np4", [])) == ("np4 *", "np4")
 
 
 @pytest.mark.parametrize(
-    ("replies", "failures", "mark"),
+    ("kind", "values"), [("no such kind", {}), ("few_requests", {}), ("few_requests", {"requests": 1, "users": 2})]
+)
+def test_no_mark_is_of_another_kind_or_has_other_values(kind: str, values: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="is not a mark"):
+        Mark(kind, values)
+
+
+def test_marks_are_equal_by_kind_and_values_in_whatever_order() -> None:
+    one = mark("not_as_asked", what="slots", asked=8, got=1)
+    assert {one, mark("not_as_asked", got=1, asked=8, what="slots")} == {one}
+    assert one != mark("not_as_asked", what="slots", asked=8, got=2)
+
+
+def test_a_table_holds_kind_and_values_and_gives_the_marks_back() -> None:
+    columns = schema.schema("users int!\nmarks marks!")
+    rows = [
+        {"users": 1, "marks": [mark("few_requests", requests=3), mark("failed", reason='空き「0」; "no"')]},
+        {"users": 2, "marks": []},
+    ]
+    made = schema.table("two", columns, rows)
+    assert made["marks"].to_pylist()[0][0] == {"kind": "few_requests", "values": '{"requests": 3}'}
+    assert schema.rows(made) == rows
+
+
+def test_a_table_with_a_mark_of_an_unknown_kind_is_refused_by_name() -> None:
+    columns = schema.schema("marks marks!")
+    made = schema.table("one", columns, [{"marks": [mark("no_output")]}]).to_pylist()
+    made[0]["marks"][0]["kind"] = "of tomorrow"
+    with pytest.raises(schema.TableError, match=r"^marks: of tomorrow: .* make the tables again$"):
+        schema.rows(schema.pa.Table.from_pylist(made, schema=columns))
+
+
+@pytest.mark.parametrize(
+    ("replies", "failures", "found"),
     [
-        (0, 0, None),
-        (0, 3, "no_load: all 3 requests of the load failed: HTTP 400"),
-        (5, 0, None),
-        (5, 3, "load_failed: 3 of 8 requests: HTTP 400"),
+        (0, 0, []),
+        (0, 3, [mark("no_load", requests=3, reason="HTTP 400")]),
+        (5, 0, []),
+        (5, 3, [mark("load_failed", failures=3, requests=8, reason="HTTP 400")]),
     ],
 )
 def test_a_load_that_was_answered_has_not_failed_as_a_whole_whatever_was_asked_under_it(
-    replies: int, failures: int, mark: str | None
+    replies: int, failures: int, found: list[Mark]
 ) -> None:
     load = {"users": 3, "replies": replies, "failures": failures, "failed": "HTTP 400" if failures else None}
     sessions = [{}, {"load": load}, {"load": dict.fromkeys(("replies", "failures"), 0) | {"failed": None}}]
-    assert list(targets._load_marks(sessions)) == ([mark] if mark else [])
+    assert list(targets.load_marks(sessions)) == found

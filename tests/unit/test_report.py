@@ -12,10 +12,11 @@ import pytest
 import yaml
 
 import synthetic
-from servebench import charts, configuration, tables
+from servebench import charts, configuration, schema, tables
+from servebench.marks import mark
 from servebench.report import answer, content, evaluated, published, questions, ranges, spoken
 from servebench.report import page as page_
-from servebench.words import LANGUAGES, labels
+from servebench.words import LANGUAGES, labels, marks
 from servebench.words.numbers import digits, span
 
 CELL = {
@@ -118,7 +119,8 @@ def test_nothing_met_and_nothing_measured() -> None:
     empty = {name: table.slice(0, 0) for name, table in content_of.items()}
     assert keys(answer.answer(empty, plan, "main")) == ["nothing"]
     assert "Nothing is measured yet" in page_.page(empty, plan)
-    rows = [row | {"rounds": 0, "failure": "out of memory"} for row in content_of["settings"].to_pylist()]
+    failure = [mark("failed", reason="out of memory")]
+    rows = [row | {"rounds": 0, "failure": failure} for row in schema.rows(content_of["settings"])]
     none = content_of | {"settings": tables.table("settings", rows)}
     assert [(s.key, s.values) for s in answer.answer(none, plan, "main")] == [("answer.failed", {"failed": 1})]
 
@@ -138,7 +140,7 @@ def test_a_use_without_a_candidate_says_why() -> None:
     assert "No setting met the line in both rounds; combinations judged: 2." in cards
     assert "2 巡とも線を満たした設定はありません（判定した組み合わせ：2 通り）。" in cards
     assert cards.count("Not measured.") == cards.count("測定していません。") == 2
-    rows = [row | {"meets_line_both_rounds": None, "rounds": 1} for row in content_of["settings"].to_pylist()]
+    rows = [row | {"meets_line_both_rounds": None, "rounds": 1} for row in schema.rows(content_of["settings"])]
     part = content_of | {"settings": tables.table("settings", rows)}
     assert without_candidate(answer.cards(part, plan, "main")) == ["not_measured", "not_judged", "not_measured"]
 
@@ -229,7 +231,7 @@ def test_with_think_time_the_page_says_how_many_people_a_stream_stands_for() -> 
         for name, setting in plan.settings.items()
     }
     plan = msgspec.structs.replace(plan, settings=settings)
-    (row,) = content_of["settings"].to_pylist()
+    (row,) = schema.rows(content_of["settings"])
     for low, high in ((1.6, 2.0), (None, None)):
         rows = [row | {"in_flight_mean_min": low, "in_flight_mean_max": high}]
         content_of["settings"] = tables.table("settings", rows)
@@ -312,7 +314,7 @@ def test_slow_requests_and_prefills_are_told_with_their_counts_or_as_not_known()
 def test_energy_is_told_from_the_least_to_the_most_or_as_not_known() -> None:
     content_of, plan = made(*({"setting": "llama-np16", "users": users} for users in (1, 4, 8)))
     assert said(asked(content_of, plan)["energy"]) == ["energy_unknown"]
-    rows = content_of["settings"].to_pylist()
+    rows = schema.rows(content_of["settings"])
     for row, (low, high) in zip(rows, ((4.0, 5.0), (1.5, 1.6), (None, None)), strict=True):
         row |= {"joules_per_token_min": low, "joules_per_token_max": high}
     content_of["settings"] = tables.table("settings", rows)
@@ -417,22 +419,31 @@ def target(name: str, **changes: Any) -> dict[str, Any]:
     row: dict[str, Any] = dict.fromkeys(tables.SCHEMAS["targets"].names)
     row |= {"target": name, "rank": 0, "baseline": False, "engine": "llama-cpp", "engine_kind": "llama-server"}
     row |= {"model": "m", "model_name": "SmolLM2", "quantization": name, "slots": 4, "concurrency": 4, "status": "ok"}
-    row |= {"asked": 56, "answered": 56, "failures": 0, "marks": [], "sessions": 1, "model_sha256": "ab" * 32}
+    row |= {
+        "asked": 56,
+        "answered": 56,
+        "failures": 0,
+        "reason": [],
+        "marks": [],
+        "sessions": 1,
+        "model_sha256": "ab" * 32,
+    }
     return row | changes
 
 
 def test_targets_stand_with_file_engine_and_what_to_know_of_them() -> None:
     plan = plan_evaluated(under_load=False)
     assert "Nothing is asked yet." in page_.page({}, plan)
-    q4_0 = target("Q4_0", same_prompts=False, answered=50, marks=["unanswered: 6 of 56", "other_prompts"])
-    failed = target("Q4_1", reason="out of <memory>", answered=0, model_sha256=None)
+    doubts = [mark("unanswered", unanswered=6, asked=56), mark("other_prompts")]
+    q4_0 = target("Q4_0", same_prompts=False, answered=50, marks=doubts)
+    failed = target("Q4_1", reason=[mark("failed", reason="out of <memory>")], answered=0, model_sha256=None)
     rows = [q4_0, failed, target("Q8_0", baseline=True)]
     page = page_.page({"targets": tables.table("targets", rows)}, plan)
     text = page[page.index('id="h-evaluated"') : page.index('id="h-questions">')]
     assert "Each of 3 targets was asked 28 questions, 2 times; Q8_0 is the baseline." in text
     assert "50 of 56" in text and "sha256:abababababab…" in text
-    assert "different from the baseline&#39;s" in text
-    assert "同じ問いのトークン列が基準と違う" in text and "回答なし: 56 件のうち 6 件" in text
+    assert "differ from the baseline&#39;s" in text
+    assert "同じ問いのトークン列が基準と違う" in text and "回答なし：56 問のうち 6 問" in text
     assert "out of &lt;memory&gt;" in text
     assert text.count("Made from the Q4_1 file, so it can be no better than Q4_1.") == 2
     assert "were not to be evaluated" in text
@@ -593,7 +604,8 @@ def test_what_failed_and_what_is_missing_is_listed_with_its_reason() -> None:
     records = [records[0], synthetic.failed(records[1], "CUDA <out of memory>"), records[2]]
     made_of = tables.from_records(records, [], plan)
     gaps = content.missing(made_of, plan)
-    assert [(g["users"], g["round"], g["reason"]) for g in gaps] == [(4, 2, "CUDA <out of memory>"), (8, 2, None)]
+    why = [mark("failed", reason="CUDA <out of memory>")]
+    assert [(g["users"], g["round"], g["reason"]) for g in gaps] == [(4, 2, why), (8, 2, [])]
     missing = asked(made_of, plan)["missing"]
     assert said(missing) == ["missing", "missing_failed", "missing_absent"]
     assert [sentence.values.get("count") for sentence in missing] == [None, 1, 1]
@@ -665,17 +677,18 @@ def test_the_table_of_the_line_tells_four_states_apart() -> None:
 
 def test_marks_are_told_in_both_languages_where_they_are_shown_and_where_they_are_pointed_at() -> None:
     content_of, plan = made(*({"setting": "llama-np16", "users": users} for users in (4, 8)))
-    rows = content_of["settings"].to_pylist()
-    rows[0]["marks"] = ["unstable pair: user_tok_s 2 → 3", "missing round: 1 of 2 measured"]
-    rows[1] |= {"rounds": 0, "failure": "no reply: all 7 target requests failed (timeout 7); CUDA <7>"}
+    rows = schema.rows(content_of["settings"])
+    changed = mark("unstable_rounds", figure="user_tok_s", first=2, second=3)
+    rows[0]["marks"] = [changed, mark("missing_round", measured=1, rounds=2)]
+    failures = [mark("all_failed", requests=7, statuses={"timeout": 7}), mark("failed", reason="CUDA <7>")]
+    rows[1] |= {"rounds": 0, "failure": failures}
     page = page_.page(content_of | {"settings": tables.table("settings", rows)}, plan)
-    first = "巡によって 2 割以上違う: 1 人あたりの速さ（トークン/秒） 2 → 3"
-    for shown in (first, "測定済みは 2 巡のうち 1 巡", "返事なし: 対象の依頼 7 件がすべて失敗（timeout 7）"):
-        assert f"{shown}</span>" in page
-    assert f'data-title-ja="{first}; 巡の不足: 測定済みは 2 巡のうち 1 巡"' in page
-    assert 'title="unstable pair: Per user, tok/s 2 → 3; missing round: 1 of 2 measured" data-title-en' in page
-    assert 'data-title-ja="返事なし: 対象の依頼 7 件がすべて失敗（timeout 7）; CUDA &lt;7&gt;"' in page
-    assert spoken.mark("never heard of: <x>") == "never heard of: &lt;x&gt;"
+    for language in LANGUAGES:
+        for said in (*rows[0]["marks"], failures[0]):
+            assert f'<span lang="{language}">{marks.translated(said)[language]}</span>' in page
+    assert f'data-title-ja="{marks.told(rows[0]["marks"], "ja")}"' in page
+    assert f'title="{marks.told(rows[0]["marks"], "en")}" data-title-en' in page
+    assert "CUDA &lt;7&gt;" in page and "CUDA <7>" not in page
 
 
 CHANGED = " --config rounds=3 'title=a b'"

@@ -14,10 +14,11 @@ import pytest
 import synthetic
 from chat_double import ChatDouble
 from exchanges import load_meta
-from servebench import configuration, engines, plan, tables
+from servebench import configuration, engines, plan, schema, tables
 from servebench.load.line import Line
 from servebench.load.measurement import Client, Measurement
 from servebench.machine import watcher
+from servebench.marks import mark
 from servebench.outlook import inventory
 from servebench.plan.layout import Layout
 from servebench.sessions import job, measuring
@@ -64,8 +65,8 @@ class Measured:
     def row(self, users: int) -> dict[str, Any]:
         """Of the table `measurements`."""
         record = measurements.read(Layout(self.results).measurement(self.session.setting, 1, users))
-        (row,) = tables.measurements([record], Line()).to_pylist()
-        return row  # type: ignore[no-any-return]
+        (row,) = schema.rows(tables.measurements([record], Line()))
+        return row
 
     def put(self, users: int) -> None:
         """As another session does, from another folder that leads to these results."""
@@ -171,7 +172,10 @@ def test_what_others_disturb_three_times_is_a_failed_row_and_the_next_number_of_
     assert len(set(made.seeds)) == 4, "no attempt asks what another has asked: it might be in a cache"
     assert made.statuses() == ["failed", "ok"]
     row = made.row(1)
-    assert (row["status"], row["reason"]) == ("failed", "others used the device in each of 3 attempts")
+    assert (row["status"], row["reason"]) == (
+        "failed",
+        [mark("failed", reason="others used the device in each of 3 attempts")],
+    )
     assert (row["output_tok_s"], row["users_before"]) == (None, [1, 1, 1])
     assert made.row(2)["users_before"] == [1, 1, 1]
     rows = tables.discarded(made.kept.discarded()).to_pylist()
@@ -209,7 +213,7 @@ def test_where_the_rule_only_marks_the_measurement_is_kept_with_the_reason(
     others_use(monkeypatch, [0.3, 0.3, 0.3])
     made.run(foreign_use=plan.ForeignUse(action="mark"))
     assert (made.measured, made.reasons()) == ([1, 2], [])
-    assert made.row(1)["invalid_reasons"] == ["foreign use of the device: 3 samples of 5 % or more"]
+    assert made.row(1)["invalid_reasons"] == [mark("foreign_use", samples=3, share_percent=5.0)]
     assert made.row(2)["valid"]
 
 
@@ -221,7 +225,7 @@ def test_a_server_found_changed_after_the_last_users_takes_nothing_from_those_be
     assert made.measured == [1, 2]
     assert made.statuses() == ["ok", "failed"]
     assert made.row(1)["valid"]
-    assert (made.row(2)["status"], made.row(2)["reason"]) == ("failed", CHANGED)
+    assert (made.row(2)["status"], made.row(2)["reason"]) == ("failed", [mark("failed", reason=CHANGED)])
     assert [(thrown.place["users"], thrown.why) for thrown in made.kept.discarded()] == [(2, CHANGED)]
 
 

@@ -15,9 +15,10 @@ from msgspec.structs import replace
 
 import synthetic
 from servebench import plan as planning
-from servebench import tables
+from servebench import schema, tables
 from servebench.load.figures import measurement_figures
 from servebench.load.line import Line
+from servebench.marks import Mark, mark
 from servebench.models.kv_cache import Cache, Layer
 from servebench.outlook import inventory
 from servebench.plan import ForeignUse, Plan
@@ -99,8 +100,7 @@ def test_published_json_of_what_the_experiment_has_no_more_is_removed(tmp_path: 
 def test_every_figure_of_a_measurement_is_a_column() -> None:
     record = next(iter(synthetic.records_of(MAIN[:1], synthetic.plan_of(MAIN[:1]))))
     found = measurement_figures(record.requests, record.chunks, record.loaded, Line())
-    row = tables.measurements([record], Line()).to_pylist()[0]
-    found["invalid_reasons"] = row["invalid_reasons"]
+    row = schema.rows(tables.measurements([record], Line()))[0]
     assert {name: row[name] for name in found} == found
 
 
@@ -150,19 +150,21 @@ def test_each_cell_pulled_within_the_line_gains_its_mark() -> None:
 def test_a_failed_or_missing_round_leaves_the_line_empty_and_says_so() -> None:
     cell = next(c for c in MAIN if (c["setting"], c["users"]) == ("llama-np16", 16))
     first, second = synthetic.records_of([cell], synthetic.plan_of([cell]))
-    missing = tables.settings(tables.measurements([first], Line())).to_pylist()[0]
+    missing = schema.rows(tables.settings(tables.measurements([first], Line())))[0]
     lost = synthetic.failed(second, "CUDA out of memory")
-    broken = tables.settings(tables.measurements([first, lost], Line())).to_pylist()[0]
+    broken = schema.rows(tables.settings(tables.measurements([first, lost], Line())))[0]
     for row in (missing, broken):
         assert row["meets_line_both_rounds"] is None
         assert row["unstable"] is None
         assert row["rounds"] == 1
-        assert row["marks"] == ["missing round: 1 of 2 measured"]
-    assert broken["failure"] == "CUDA out of memory"
-    nothing = tables.settings(tables.measurements([synthetic.failed(first, "no"), lost], Line())).to_pylist()[0]
+        assert row["marks"] == [mark("missing_round", measured=1, rounds=2)]
+    out_of_memory = mark("failed", reason="CUDA out of memory")
+    assert (missing["failure"], broken["failure"]) == ([], [out_of_memory])
+    lost_too = synthetic.failed(first, "asked 4, got 2; no more")
+    nothing = schema.rows(tables.settings(tables.measurements([lost_too, lost], Line())))[0]
     assert nothing["output_tok_s_min"] is None
     assert nothing["reference_only"] is None
-    assert nothing["failure"] == "no; CUDA out of memory"
+    assert nothing["failure"] == [mark("failed", reason="asked 4, got 2; no more"), out_of_memory]
 
 
 def test_a_round_without_a_reply_is_none_and_its_reason_is_the_rows() -> None:
@@ -170,17 +172,17 @@ def test_a_round_without_a_reply_is_none_and_its_reason_is_the_rows() -> None:
     first, second = synthetic.records_of([cell], synthetic.plan_of([cell]))
     targets = sum(phase == "window" for phase in second.requests["phase"].to_pylist())
     rows = tables.measurements([first, synthetic.unanswered(second)], Line())
-    known, silent = rows.to_pylist()
-    why = f"no reply: all {targets} target requests failed (http_error {targets})"
+    known, silent = schema.rows(rows)
+    why = mark("all_failed", requests=targets, statuses={"http_error": targets})
     assert (silent["status"], silent["valid"], silent["invalid_reasons"]) == ("ok", False, [why])
     assert [silent[n] for n in ("output_tok_s", "requests_s", "ttft_p95_s", "user_tok_s")] == [None] * 4
-    row = tables.settings(rows).to_pylist()[0]
+    row = schema.rows(tables.settings(rows))[0]
     assert (row["rounds"], row["meets_line_both_rounds"], row["failures_max"]) == (1, False, targets)
     assert row["output_tok_s_min"] == row["output_tok_s_max"] == known["output_tok_s"]
-    assert (row["marks"], row["failure"]) == (["missing round: 1 of 2 measured"], why)
-    both = tables.settings(tables.measurements(map(synthetic.unanswered, (first, second)), Line())).to_pylist()[0]
+    assert (row["marks"], row["failure"]) == ([mark("missing_round", measured=1, rounds=2)], [why])
+    both = schema.rows(tables.settings(tables.measurements(map(synthetic.unanswered, (first, second)), Line())))[0]
     assert (both["rounds"], both["output_tok_s_max"], both["unstable"]) == (0, None, None)
-    assert both["failure"].startswith("no reply: ")
+    assert {reason.kind for reason in both["failure"]} == {"all_failed"}
 
 
 UNSTABLE_PAIRS = tables.read_reference(synthetic.REFERENCES / "h200-unstable.csv")
@@ -260,12 +262,13 @@ def test_two_rounds_of_the_same_are_stable_and_the_edges_are_not() -> None:
 
 def test_a_ratio_has_the_marks_of_both_of_its_rows() -> None:
     measured, ranges = h200()
-    rows = ranges.to_pylist()
-    for name, marks in (("llama-np16-control", ["a", "b"]), ("llama-np16-t8", ["b", "c"])):
+    rows = schema.rows(ranges)
+    a, b, c = mark("mixed_machines"), mark("no_output"), mark("few_requests", requests=7)
+    for name, marks in (("llama-np16-control", [a, b]), ("llama-np16-t8", [b, c])):
         next(row for row in rows if row["setting"] == name and row["users"] == 8)["marks"] = marks
-    ratios = tables.ratios(measured, tables.table("settings", rows), synthetic.plan_of(CELLS)).to_pylist()
+    ratios = schema.rows(tables.ratios(measured, tables.table("settings", rows), synthetic.plan_of(CELLS)))
     of_t8 = {row["users"]: row["marks"] for row in ratios if row["setting"] == "llama-np16-t8"}
-    assert set(of_t8[8]) == {"a", "b", "c"} and "a" not in of_t8[16]
+    assert set(of_t8[8]) == {a, b, c} and a not in of_t8[16]
 
 
 def test_ratios_to_the_control_are_within_a_round() -> None:
@@ -518,30 +521,30 @@ def test_rounds_on_two_machines_are_marked() -> None:
     plan = synthetic.plan_of(MAIN[:1])
     first = next(iter(synthetic.records_of(MAIN[:1], plan)))
     second = list(synthetic.records_of(MAIN[:1], plan, machine=synthetic.LAPTOP))[1]
-    row = tables.settings(tables.measurements([first, second], Line())).to_pylist()[0]
-    assert "mixed machines" in row["marks"]
+    row = schema.rows(tables.settings(tables.measurements([first, second], Line())))[0]
+    assert mark("mixed_machines") in row["marks"]
 
 
 @pytest.mark.parametrize(
-    ("part", "key", "mark"),
+    ("part", "key", "column", "kind"),
     [
-        ("session", "engine_version", "engine_version: 0.10.2 / 0.11.0"),
-        ("session", "engine_build", "engine_build: {engine_build} / 0.11.0"),
-        ("engine", "pin", "engine_pin: {engine_pin} / 0.11.0"),
-        ("model", "sha256", "model_sha256: {model_sha256} / 0.11.0"),
+        ("session", "engine_version", "engine_version", "mixed_engine_versions"),
+        ("session", "engine_build", "engine_build", "mixed_engine_builds"),
+        ("engine", "pin", "engine_pin", "mixed_engine_pins"),
+        ("model", "sha256", "model_sha256", "mixed_model_files"),
     ],
 )
-def test_rounds_of_two_servers_are_marked(part: str, key: str, mark: str) -> None:
+def test_rounds_of_two_servers_are_marked(part: str, key: str, column: str, kind: str) -> None:
     first, second = itertools.islice(synthetic.records_of(MAIN[:1], synthetic.plan_of(MAIN[:1])), 2)
 
-    def marks(*records: Record) -> list[str]:
-        return tables.settings(tables.measurements(records, Line())).to_pylist()[0]["marks"]
+    def marks(*records: Record) -> list[Mark]:
+        return schema.rows(tables.settings(tables.measurements(records, Line())))[0]["marks"]
 
     first, second = (synthetic.changed(record, session={"engine_version": "0.10.2"}) for record in (first, second))
     assert marks(first, second) == []
     before = tables.measurements([first], Line()).to_pylist()[0]
     change = {"session": {key: "0.11.0"}} if part == "session" else {"provenance": {part: {key: "0.11.0"}}}
-    assert marks(first, synthetic.changed(second, **change)) == [mark.format(**before)]
+    assert marks(first, synthetic.changed(second, **change)) == [mark(kind, found=[before[column], "0.11.0"])]
 
 
 def test_foreign_use_in_two_samples_makes_a_measurement_invalid() -> None:
@@ -550,10 +553,10 @@ def test_foreign_use_in_two_samples_makes_a_measurement_invalid() -> None:
     blind = replace(first, telemetry={"foreign_utilisation": [None, None]})
     assert tables.measurements([blind], Line()).to_pylist()[0]["foreign_samples"] is None
     first.telemetry["foreign_utilisation"][:3] = [0.049, 0.05, 0.6]
-    row = tables.measurements([first], Line()).to_pylist()[0]
+    row = schema.rows(tables.measurements([first], Line()))[0]
     assert row["foreign_samples"] == 2
     assert not row["valid"]
-    assert row["invalid_reasons"] == ["foreign use of the device: 2 samples of 5 % or more"]
+    assert row["invalid_reasons"] == [mark("foreign_use", samples=2, share_percent=5.0)]
     seconds = {row["second"]: row["foreign_utilisation"] for row in tables.timeline([first]).to_pylist()}
     assert max(value for value in seconds.values() if value is not None) == pytest.approx(60.0)
     first = replace(first, foreign_use=ForeignUse(share=0.25, samples=2, action="mark"))

@@ -67,7 +67,9 @@ def test_a_failed_round_is_null_with_its_reason() -> None:
     content, plan = made()
     result = concurrency.concurrency(content, plan, "main")["results"][0]
     assert result["meets_line_both_rounds"] is None
-    assert result["failure"] == "out of memory"
+    why = [{"kind": "failed", "values": {"reason": "out of memory"}}]
+    assert (result["failure"], result["by_round"][1]["reason"]) == (why, why)
+    assert (result["by_round"][0]["reason"], result["by_round"][0]["invalid_reasons"]) == ([], [])
     assert result["by_round"][1]["status"] == "failed"
     assert result["by_round"][1]["output_tok_s"] is None
     assert result["output_tok_s"][0] == result["output_tok_s"][1]

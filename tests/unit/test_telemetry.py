@@ -7,9 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 import synthetic
-from servebench import tables
+from servebench import schema, tables
 from servebench.load.line import Line
 from servebench.machine import gpu, host, watcher
+from servebench.marks import Mark, mark
 from servebench.plan import ForeignUse
 from servebench.store.measurements import Record
 from servebench.tables import watched
@@ -30,12 +31,12 @@ def with_column(record: Record, name: str, values: list[Any]) -> Record:
 
 
 def row_of(record: Record) -> dict[str, Any]:
-    (row,) = tables.measurements([record], Line()).to_pylist()
-    return row  # type: ignore[no-any-return]
+    (row,) = schema.rows(tables.measurements([record], Line()))
+    return row
 
 
-def marks_of(*records: Record) -> list[str]:
-    (row,) = tables.settings(tables.measurements(records, Line())).to_pylist()
+def marks_of(*records: Record) -> list[Mark]:
+    (row,) = schema.rows(tables.settings(tables.measurements(records, Line())))
     return list(row["marks"])
 
 
@@ -62,24 +63,28 @@ def test_every_sample_of_every_good_measurement_is_a_row_with_all_that_it_tells(
 
 
 @pytest.mark.parametrize(
-    ("throttle", "said"),
+    ("throttle", "throttles", "samples"),
     [
-        ([""] * 120, []),
-        ([None] * 120, []),
-        (["power_cap"] * 120, []),  # a GPU's usual state under full load
-        (["sw_thermal"] + [""] * 100 + [None] * 19, ["device throttled: sw_thermal 1 of 101 samples"]),
+        ([""] * 120, {}, 120),
+        ([None] * 120, {}, 0),
+        (["power_cap"] * 120, {}, 120),  # a GPU's usual state under full load
+        (["sw_thermal"] + [""] * 100 + [None] * 19, {"sw_thermal": 1}, 101),
         (
             ["power_cap,hw_slowdown,hw_power_brake"] * 2 + ["hw_thermal"] * 118,
-            ["device throttled: hw_slowdown 2, hw_power_brake 2, hw_thermal 118 of 120 samples"],
+            {"hw_slowdown": 2, "hw_power_brake": 2, "hw_thermal": 118},
+            120,
         ),
     ],
 )
-def test_a_device_that_was_slowed_by_heat_or_a_power_brake_is_marked(throttle: list[Any], said: list[str]) -> None:
+def test_a_device_that_was_slowed_by_heat_or_a_power_brake_is_marked(
+    throttle: list[Any], throttles: dict[str, int], samples: int
+) -> None:
     first, second = both_rounds()
     record = with_column(first, "throttle", throttle)
+    said = [mark("device_throttled", throttles=throttles, samples=samples)] if throttles else []
     row = row_of(record)
     assert (row["invalid_reasons"], row["valid"]) == (said, not said)
-    assert [mark for mark in marks_of(record, second) if "throttled" in mark] == said
+    assert [found for found in marks_of(record, second) if found.kind == "device_throttled"] == said
 
 
 def test_every_reason_that_slows_clocks_is_one_the_driver_is_asked_for() -> None:
@@ -96,7 +101,7 @@ def test_new_memory_errors_are_marked_and_old_ones_are_not() -> None:
     first, _ = both_rounds()
     assert row_of(with_column(first, "ecc_errors", [7] * 120))["valid"]
     row = row_of(with_column(first, "ecc_errors", [7] * 60 + [9] * 60))
-    assert row["invalid_reasons"] == ["memory errors: 2 uncorrected ones of the device"]
+    assert row["invalid_reasons"] == [mark("memory_errors", errors=2)]
 
 
 def ramp(start_s: float, grown_s: float) -> list[float]:
@@ -107,30 +112,31 @@ def test_a_quota_that_kept_server_or_load_generator_from_their_cpus_for_over_1_p
     first, _ = both_rounds()
     assert row_of(with_column(first, "cpu_throttled_s", ramp(500, 0.5)))["valid"]
     slowed = with_column(first, "cpu_throttled_s", ramp(500, 0.7))
-    start = "cpu quota: kept from the CPUs in a window of 60 s: "
-    assert row_of(slowed)["invalid_reasons"] == [f"{start}server 0.7 s"]
-    both = with_column(slowed, "client_cpu_throttled_s", [None, *ramp(0, 12.0)[1:]])
-    assert row_of(both)["invalid_reasons"] == [f"{start}server 0.7 s, load generator 11.9 s"]
-    client = with_column(first, "client_cpu_throttled_s", ramp(0, 12.0))
-    assert marks_of(client) == ["missing round: 1 of 2 measured", f"{start}load generator 12.0 s"]
+    server_mark = mark("server_kept_from_cpus", kept_s=pytest.approx(0.7), window_s=60.0)
+    assert row_of(slowed)["invalid_reasons"] == [server_mark]
+    both = with_column(slowed, "client_cpu_throttled_s", [None, *ramp(0, 11.9)[1:]])
+    client_mark = mark("client_kept_from_cpus", kept_s=pytest.approx(11.8), window_s=60.0)
+    assert row_of(both)["invalid_reasons"] == [server_mark, client_mark]
+    client = with_column(first, "client_cpu_throttled_s", ramp(0.1, 11.8))
+    assert marks_of(client) == [mark("missing_round", measured=1, rounds=2), client_mark]
 
 
 @pytest.mark.parametrize(
-    ("unknown", "mark"),
+    ("unknown", "marks"),
     [
-        (0, None),
-        (1, None),
-        (2, "foreign use partly unknown: known in 148 of 150 samples"),
-        (149, "foreign use partly unknown: known in 1 of 150 samples"),
-        (150, "foreign use unknown"),
+        (0, []),
+        (1, []),
+        (2, [mark("foreign_use_partly_unknown", known=148, samples=150)]),
+        (149, [mark("foreign_use_partly_unknown", known=1, samples=150)]),
+        (150, [mark("foreign_use_unknown")]),
     ],
 )
-def test_foreign_use_that_is_not_known_often_enough_to_decide_is_marked(unknown: int, mark: str | None) -> None:
+def test_foreign_use_that_is_not_known_often_enough_to_decide_is_marked(unknown: int, marks: list[Mark]) -> None:
     first, second = both_rounds()
     first.telemetry["foreign_utilisation"][:unknown] = [None] * unknown
     row = row_of(first)
     assert (row["foreign_unknown"], row["telemetry_samples"]) == (unknown, 150)
-    assert [m for m in marks_of(first, second) if m.startswith("foreign")] == ([mark] if mark else [])
+    assert [found for found in marks_of(first, second) if found.kind.startswith("foreign")] == marks
 
 
 def test_how_often_is_enough_is_the_rule_it_was_measured_by() -> None:
@@ -138,8 +144,8 @@ def test_how_often_is_enough_is_the_rule_it_was_measured_by() -> None:
     first.telemetry["foreign_utilisation"][:9] = [None] * 9
     for limit in (9, 10):
         first, second = (replace(record, foreign_use=ForeignUse(samples=limit)) for record in (first, second))
-        told = [m for m in marks_of(first, second) if m.startswith("foreign")]
-        assert told == (["foreign use partly unknown: known in 141 of 150 samples"] if limit == 9 else [])
+        told = [found for found in marks_of(first, second) if found.kind.startswith("foreign")]
+        assert told == ([mark("foreign_use_partly_unknown", known=141, samples=150)] if limit == 9 else [])
         assert row_of(first)["foreign_limit"] == limit
 
 
@@ -147,8 +153,9 @@ def test_each_round_with_unknown_samples_is_told() -> None:
     first, second = both_rounds()
     first.telemetry["foreign_utilisation"][:9] = [None] * 9
     second.telemetry["foreign_utilisation"][:30] = [None] * 30
-    said = "foreign use partly unknown: known in 141 of 150 samples / known in 120 of 150 samples"
-    assert said in marks_of(first, second)
+    assert marks_of(first, second) == [
+        mark("foreign_use_partly_unknown", known=known, samples=150) for known in (141, 120)
+    ]
 
 
 def test_a_quota_counts_wherever_it_stands_above_the_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

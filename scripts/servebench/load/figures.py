@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from math import exp, lgamma, log, sqrt
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -23,8 +24,9 @@ from servebench.load.line import Line
 from servebench.load.measurement import LoadMeta
 from servebench.load.modes import MODES
 from servebench.load.records import STATUSES, TOKEN_SOURCES, chunk_rows, hidden_tokens
+from servebench.marks import Mark, mark
 
-Figure = float | int | bool | str | None
+Figure = float | int | bool | None
 
 
 Ints = npt.NDArray[np.int64]
@@ -91,14 +93,15 @@ def measurement_figures(
     line: Line,
     *,
     calibrated_users: int | None = None,
-    found: Sequence[str] = (),
-) -> dict[str, Figure]:
-    """All figures of one measurement by name.
+    seen: Sequence[Mark] = (),
+) -> dict[str, Any]:
+    """Compute all figures of one measurement, by name.
 
     `requests` and `chunks` as in load/records.py, `meta` as in load/measurement.py. `calibrated_users` is the
-    largest number of users this machine's client was shown to load truthfully; `found` are reasons against the
-    measurement that others saw (foreign use of the GPU, a server that is not what was asked for).
+    largest number of users that this machine's client was shown to load truthfully; `seen` are marks from other
+    sources than the requests (foreign use of the GPU, a throttled clock).
     `ttft_p95_all_s` counts failures as +∞; when it is infinite it is None and `ttft_p95_all_infinite` true.
+    `invalid_reasons` is a list of `Mark`, every other value a `Figure`; `valid` is true when that list is empty.
     """
     rows = _Rows(requests, chunks, meta)
     figures: dict[str, Figure] = {"users": meta.users, "window_s": rows.window_s}
@@ -109,8 +112,8 @@ def measurement_figures(
     figures |= _server(rows)
     figures |= _client(meta, rows)
     figures |= _line(rows, figures, line)
-    reasons = [*_doubts(rows, figures, line, calibrated_users), *found]
-    return figures | {"valid": not reasons, "invalid_reasons": "; ".join(reasons)}
+    reasons = [*_doubts(rows, figures, line, calibrated_users), *seen]
+    return {**figures, "valid": not reasons, "invalid_reasons": reasons}
 
 
 class _Rows:
@@ -160,14 +163,14 @@ class _Rows:
         return (until_ns[self.ok] - since_ns[self.ok]) / 1e9
 
     @cached_property
-    def no_reply(self) -> str | None:
-        """Why there is nothing to measure a speed of: no target request succeeded, or there was nothing at all."""
+    def no_reply(self) -> Mark | None:
+        """Mark why no speed can be measured: all target requests failed, or the window held no request and no token."""
         targets = int(self.target.sum())
         if targets and not self.ok.any():
-            classes = ", ".join(f"{name} {n}" for name, n in Counter(self.status[self.target].tolist()).most_common())
-            return f"all {targets} target requests failed ({classes})"
+            statuses = dict(Counter(self.status[self.target].tolist()).most_common())
+            return mark("all_failed", requests=targets, statuses=statuses)
         if not targets and not self.tokens_between(*self.window):
-            return "no request was sent in the window and no token arrived in it"
+            return mark("nothing_sent")
         return None
 
     @cached_property
@@ -375,38 +378,33 @@ def _steady(rows: _Rows) -> bool:
     return bool((more - less) / 5 <= 3 * error)
 
 
-def _doubts(rows: _Rows, figures: dict[str, Figure], line: Line, calibrated_users: int | None) -> list[str]:
-    """Why the measurement may not be what it says. Too few targets is "for reference only", not invalid."""
-    doubts = []
+def _doubts(rows: _Rows, figures: Mapping[str, Figure], line: Line, calibrated_users: int | None) -> Iterator[Mark]:
+    """Yield what makes the measurement invalid. Too few targets make it `reference_only`, not invalid."""
     users, cpu, steadiness = figures["users"], figures["client_cpu_ratio"], figures["steadiness"]
-    if calibrated_users is not None and users is not None and int(users) > calibrated_users:
-        doubts.append(f"client beyond its calibration: {users} users, shown to be true up to {calibrated_users}")
-    if cpu is not None and float(cpu) > CLIENT_CPU_LIMIT:
-        doubts.append(f"client too busy: CPU {float(cpu):.2f} of one core, limit {CLIENT_CPU_LIMIT}")
+    if calibrated_users is not None and users is not None and users > calibrated_users:
+        yield mark("beyond_calibration", users=users, calibrated_users=calibrated_users)
+    if cpu is not None and cpu > CLIENT_CPU_LIMIT:
+        yield mark("client_busy", cpu_ratio=cpu, limit=CLIENT_CPU_LIMIT)
     enough = int(rows.target.sum()) >= line.min_targets
     if rows.no_reply:
-        doubts.append(f"no reply: {rows.no_reply}")
+        yield rows.no_reply
     elif figures["output_tok_s"] is None:
-        doubts.append("no output in the window")
+        yield mark("no_output")
     elif enough and not MODES[rows.mode].ends_itself and not _steady(rows):
-        told = "no output in its first half" if steadiness is None else f"second half ÷ first = {steadiness:.2f}"
-        doubts.append(f"unsteady window: {told}")
-    if figures["reasoning_replies"]:
-        doubts.append(f"reasoning seen: {figures['reasoning_replies']} replies")
+        yield mark("silent_first_half") if steadiness is None else mark("unsteady_window", ratio=steadiness)
+    if replies := figures["reasoning_replies"]:
+        yield mark("reasoning_seen", replies=replies)
     several = rows.ok & (rows.chunks > 1)
     if several.any() and (each := rows.streamed[several].sum() / rows.chunks[several].sum()) > TOKENS_PER_CHUNK_LIMIT:
-        doubts.append(f"many tokens a chunk: {each:.1f} on average, by reasoning that is not streamed or large pieces")
+        yield mark("many_tokens_a_chunk", tokens=float(each))
     if counted := int((rows.real & (rows.status == "ok") & (rows.table["tokens_from"].to_numpy() == "chunks")).sum()):
-        doubts.append(f"tokens are chunks: {counted} replies without usage")
-    beyond = int((rows.ok & (rows.stamps("cached_tokens") >= 0) & ~rows.told_cached).sum())
-    if beyond:
-        doubts.append(f"impossible usage: {beyond} replies with more cached than prompt tokens")
+        yield mark("tokens_are_chunks", replies=counted)
+    if beyond := int((rows.ok & (rows.stamps("cached_tokens") >= 0) & ~rows.told_cached).sum()):
+        yield mark("cached_beyond_prompt", replies=beyond)
     if rows.max_tokens is not None and (longer := int((rows.real & (rows.tokens > rows.max_tokens)).sum())):
-        doubts.append(f"impossible usage: {longer} replies with more than the {rows.max_tokens} tokens asked for")
+        yield mark("output_beyond_limit", replies=longer, max_tokens=rows.max_tokens)
     prompt_s, possible = _prompt_s(rows)
     if wrong := int((np.isfinite(prompt_s) & ~possible).sum()):
-        doubts.append(f"impossible timings: {wrong} replies with a prompt time below 0 or above TTFT")
-    cancelled = int(((rows.table["phase"].to_numpy() == "window") & ~rows.real).sum())
-    if cancelled:
-        doubts.append(f"stopped early: {cancelled} target requests were cancelled")
-    return doubts
+        yield mark("impossible_timings", replies=wrong)
+    if cancelled := int(((rows.table["phase"].to_numpy() == "window") & ~rows.real).sum()):
+        yield mark("stopped_early", requests=cancelled)

@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -157,7 +158,7 @@ def write_measurement(folder: Path, requests: pa.Table, chunks: pa.Table, summar
     Raises RecordError for tables that are not what records should be, ValueError for a figure that is NaN or
     infinite: what was not measured is null.
     """
-    text = json.dumps(summary, ensure_ascii=False, allow_nan=False, indent=2)
+    text = json.dumps(msgspec.to_builtins(summary), ensure_ascii=False, allow_nan=False, indent=2)
     check_chunks(chunks, check_requests(requests))
     folder.mkdir(parents=True, exist_ok=True)
     pq.write_table(requests, folder / "requests.parquet")

@@ -17,6 +17,7 @@ import pyarrow as pa
 from servebench import plan as planning
 from servebench import tables
 from servebench.faults import Fault
+from servebench.marks import Mark
 from servebench.plan import Plan
 from servebench.plan.layout import RESULTS, Layout
 from servebench.report.ranges import overlap
@@ -66,7 +67,7 @@ class Pair:
     second: str
     ratio: float | None  # middle of the second's rounds over that of the first's
     verdict: str | None
-    marks: tuple[str, ...]
+    marks: tuple[Mark, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

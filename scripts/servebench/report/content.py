@@ -10,9 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from servebench.marks import Mark
 from servebench.outlook import requirements
 from servebench.plan import Plan, canonical
+from servebench.schema import rows
 from servebench.tables.files import Row, rows_of
+from servebench.words.marks import translated
 from servebench.words.numbers import span
 
 # The columns of the table of all values that are ranges.
@@ -45,7 +48,7 @@ def _cell(row: Row | None, planned: bool) -> dict[str, Any] | None:
     if row is None:
         return {"state": "missing"} if planned else None
     if not row["rounds"]:
-        return {"state": "failed", "reasons": reasons(row), "anchor": anchor(row)}
+        return {"state": "failed", "reasons": row["failure"], "anchor": anchor(row)}
     return {
         "state": "measured",
         "range": span(row["output_tok_s_min"], row["output_tok_s_max"]),
@@ -53,11 +56,6 @@ def _cell(row: Row | None, planned: bool) -> dict[str, Any] | None:
         "marks": row["marks"],
         "anchor": anchor(row),
     }
-
-
-def reasons(row: Row) -> list[str]:
-    """Why a row of `settings` lacks rounds: what failed, and the marks of what gave no figures."""
-    return str(row["failure"]).split("; ") if row["failure"] else []
 
 
 def values(tables: Mapping[str, pa.Table], run: str) -> list[dict[str, Any]]:
@@ -77,24 +75,28 @@ def values(tables: Mapping[str, pa.Table], run: str) -> list[dict[str, Any]]:
             "failures": row["failures_max"],
             "met": row["meets_line_both_rounds"],
             "marks": row["marks"],
-            "failure": reasons(row),
+            "failure": row["failure"],
         }
         for row in rows_of(tables, "settings", run)
     ]
 
 
 def as_csv(table: pa.Table) -> str:
-    """A table as CSV, lists joined by `; `, nothing where it is null."""
+    """Write a table as CSV: lists joined by `; `, marks in English, nothing where it is null."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(table.schema.names)
-    for row in table.to_pylist():
-        writer.writerow(["; ".join(map(str, v)) if isinstance(v, list) else v for v in row.values()])
+    for row in rows(table):
+        writer.writerow(["; ".join(map(_cell_text, v)) if isinstance(v, list) else v for v in row.values()])
     return out.getvalue()
 
 
+def _cell_text(value: Any) -> str:
+    return translated(value)["en"] if isinstance(value, Mark) else str(value)
+
+
 def missing(tables: Mapping[str, pa.Table], plan: Plan) -> list[dict[str, Any]]:
-    """What the experiment wanted and has not: failed and absent measurements, each with the reason."""
+    """List the measurements that the experiment wants and lacks: failed ones with the reason, absent ones without."""
     have = {(r["setting"], r["users"], r["round"]): r for r in rows_of(tables, "measurements")}
     gaps: list[dict[str, Any]] = []
     for session in plan.sessions():
@@ -102,7 +104,7 @@ def missing(tables: Mapping[str, pa.Table], plan: Plan) -> list[dict[str, Any]]:
             row = have.get((session.setting.name, users, session.round))
             if row is None or row["status"] == "failed":
                 place = {"run": session.setting.run, "setting": session.setting.name}
-                reason = row["reason"] if row else None
+                reason = row["reason"] if row else []
                 gaps.append(place | {"users": users, "round": session.round, "reason": reason})
     return gaps
 

@@ -306,7 +306,7 @@ def _sure(tables: Mapping[str, pa.Table], plan: Plan) -> Answer:
 
 def _missing(tables: Mapping[str, pa.Table], plan: Plan) -> Answer:
     gaps = content.missing(tables, plan)
-    failed = sum(gap["reason"] is not None for gap in gaps)
+    failed = sum(bool(gap["reason"]) for gap in gaps)
     yield Sentence("question.missing", {"wanted": plan.measurements, "there": plan.measurements - len(gaps)})
     if failed:
         yield Sentence("question.missing_failed", {"count": failed})

@@ -8,6 +8,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
+from servebench.marks import Mark
 from servebench.report import answer
 from servebench.words import LANGUAGES, marks, spoken
 
@@ -46,12 +47,12 @@ def sentence(said: answer.Sentence) -> Markup:
     return both(said.key, **said.values)
 
 
-def mark(text: str) -> Markup:
-    """A mark in both languages; once where they say the same."""
-    texts = marks.translated(text)
-    return escape(text) if len(set(texts.values())) == 1 else _spans(texts)
+def mark(said: Mark) -> Markup:
+    """Write a mark in both languages; once where they say the same."""
+    texts = marks.translated(said)
+    return escape(texts["en"]) if texts["en"] == texts["ja"] else _spans(texts)
 
 
-def hover(texts: Sequence[str]) -> Markup:
-    """What appears when a row with these marks is pointed at; in English until the script says otherwise."""
-    return _attribute("title", {language: marks.told(texts, language) for language in LANGUAGES})
+def hover(said: Sequence[Mark]) -> Markup:
+    """Write what appears when a row with these marks is pointed at; in English until the script says otherwise."""
+    return _attribute("title", {language: marks.told(said, language) for language in LANGUAGES})

@@ -184,7 +184,7 @@ TABLES = (
 users int! simulated people
 round int! from 1
 status text! ok or failed
-reason text why it failed
+reason marks! why it failed; empty where it did not
 """
         + _FIGURES
         + _DETAILS
@@ -203,7 +203,7 @@ meets_line bool within the line: both limits, no failure, enough target requests
 line_confidence real that the true TTFT p95 is within the line, from the number of passes
 reference_only bool fewer target requests than the line asks for
 valid bool nothing speaks against it
-invalid_reasons texts! what does (docs/figures.md)
+invalid_reasons marks! what does (docs/figures.md)
 session_id text the launch it belongs to
 server_age_s real how long the server had been up
 users_before ints numbers of users the server had served before
@@ -241,8 +241,8 @@ line_confidence_min real
 unstable bool some figure changed by 20 % or more between rounds; null with fewer than two
 largest_change real largest |ratio - 1| between rounds
 reference_only bool fewer target requests than the line asks for, in some round
-marks texts! reasons not to trust the row
-failure text reason of the failed rounds
+marks marks! reasons not to trust the row
+failure marks! why rounds failed or gave no output
 """,
     ),
     Table(
@@ -327,7 +327,7 @@ ttft_p50_s_min real
 ttft_p50_s_max real
 ttft_p95_s_min real
 ttft_p95_s_max real
-marks texts! reasons not to trust the row
+marks marks! reasons not to trust the row
 """,
     ),
     Table(
@@ -346,7 +346,7 @@ figure text!
 ratio_min real! over the rounds, each within one round
 ratio_max real!
 rounds int!
-marks texts! reasons not to trust either of the two
+marks marks! reasons not to trust either of the two
 """,
     ),
     Table(
@@ -594,14 +594,14 @@ slots int! requests the server works on at once
 context int tokens a request may use
 concurrency int! questions asked at once
 status text! ok; or failed: some questions were never asked
-reason text why it failed
+reason marks! why it failed; empty where it did not
 asked int! questions of all tasks and repeats that were to be asked
 answered int! of these, with a reply
 failures int! of these, with an error or none in time
 same_prompts bool the server makes the same token ids of the same questions as the baseline's does
 prompt_tokens_sha256 text of those ids; null when the server does not say them
 chat_template_sha256 text as the server gives it
-marks texts! reasons not to trust the target's answers, each as kind or kind: evidence
+marks marks! reasons not to trust the target's answers
 sessions int! launches it took
 engine_version text of the last launch, as all below
 engine_build text

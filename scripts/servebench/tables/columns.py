@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from servebench.faults import Fault
+from servebench.schema import MARKS
 from servebench.tables.catalogue import SCHEMAS, TABLES, Table
 
 _KINDS = {
@@ -17,6 +18,7 @@ _KINDS = {
     pa.list_(pa.string()): "list of text",
     pa.list_(pa.int64()): "list of int",
     pa.list_(pa.float64()): "list of real",
+    MARKS: "list of marks",
 }
 
 

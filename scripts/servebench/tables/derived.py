@@ -15,7 +15,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from servebench import schema
 from servebench.engines import ADAPTERS
+from servebench.marks import Mark, mark
 from servebench.models.kv_cache import Cache, types_known
 from servebench.plan import Plan, Setting
 from servebench.tables.catalogue import FIGURES, SCHEMAS
@@ -28,6 +30,13 @@ MOST_SLOW_USERS = 4
 _ENERGY = ("joules_per_token_min", "joules_per_token_max")
 RATIO_FIGURES = ("output_tok_s", "user_tok_s", "ttft_p95_s")
 _PLACE = ("run", "setting", "users")
+# The mark of each column that must not vary between the rounds of a setting or the sessions of a target.
+MIXED = {
+    "engine_version": "mixed_engine_versions",
+    "engine_build": "mixed_engine_builds",
+    "engine_pin": "mixed_engine_pins",
+    "model_sha256": "mixed_model_files",
+}
 _SETTING = [n for n in SCHEMAS["queueing"].names if n in SCHEMAS["measurements"].names and n != "users"]
 
 
@@ -45,7 +54,7 @@ def _setting_row(rows: Sequence[Row], rounds: int, machines: Mapping[str, str | 
     first, measured = rows[0], [row for row in rows if row["status"] == "ok"]
     good = [row for row in measured if row["output_tok_s"] is not None]
     change, met = largest_change(good), [row["meets_line"] for row in measured]
-    reasons = [row["reason"] or "; ".join(row["invalid_reasons"]) for row in rows if row not in good]
+    failures = [reason for row in rows if row not in good for reason in row["reason"] or row["invalid_reasons"]]
     result: Row = {name: first[name] for name in (*_SETTING, "users")}
     for figure in FIGURES:
         result[f"{figure}_min"], result[f"{figure}_max"] = _range(row[figure] for row in measured)
@@ -59,48 +68,41 @@ def _setting_row(rows: Sequence[Row], rounds: int, machines: Mapping[str, str | 
         "unstable": unstable,
         "largest_change": change and change["change"],
         "reference_only": any(row["reference_only"] for row in good) if good else None,
-        "marks": list(_marks(good, rounds, change, machines)),
-        "failure": "; ".join(dict.fromkeys(reasons)) or None,
+        "marks": list(dict.fromkeys(_marks(good, rounds, change, machines))),
+        "failure": list(dict.fromkeys(failures)),
     }
 
 
-def _marks(good: Sequence[Row], rounds: int, change: Row | None, machines: Mapping[str, str | None]) -> Iterator[str]:
-    """Why a row is not to be trusted, each reason once, as `kind` or `kind: evidence`."""
+def _marks(good: Sequence[Row], rounds: int, change: Row | None, machines: Mapping[str, str | None]) -> Iterator[Mark]:
+    """Yield why a row is not to be trusted fully."""
     if good and len(good) < rounds:
-        yield f"missing round: {len(good)} of {rounds} measured"
+        yield mark("missing_round", measured=len(good), rounds=rounds)
     if any(row["reference_only"] for row in good):
-        yield f"for reference only: {min(row['target_requests'] for row in good)} target requests"
+        yield mark("few_requests", requests=min(row["target_requests"] for row in good))
     if change and _is_unstable(change["ratio"]):
-        yield f"unstable pair: {change['figure']} {change['first']:.3g} → {change['second']:.3g}"
+        yield mark("unstable_rounds", **{name: change[name] for name in ("figure", "first", "second")})
     if any(row["fingerprint"] != machines[row["run"]] for row in good):
-        yield "mixed machines"
-    devices = dict.fromkeys(row["device"] for row in good if row["device"])
+        yield mark("mixed_machines")
+    devices = list(dict.fromkeys(row["device"] for row in good if row["device"]))
     if len(devices) > 1:
-        yield f"mixed devices: {' / '.join(devices)}"
-    for key in ("engine_version", "engine_build", "engine_pin", "model_sha256"):
-        served = dict.fromkeys(row[key] or "–" for row in good)
+        yield mark("mixed_devices", devices=devices)
+    for column, kind in MIXED.items():
+        served = list(dict.fromkeys(row[column] for row in good))
         if len(served) > 1:
-            yield f"{key}: {' / '.join(served)}"
-            break  # the rest goes with it
+            yield mark(kind, found=served)
+            break  # a change of version changes the build and the pin as well
     if any(row["foreign_samples"] is None for row in good):
-        yield "foreign use unknown"
-    if partly := list(dict.fromkeys(_foreign_known(row) for row in good if _partly_unknown(row))):
-        yield f"foreign use partly unknown: {' / '.join(partly)}"
-    evidence: dict[str, list[str]] = defaultdict(list)
-    for reason in dict.fromkeys(reason for row in good for reason in row["invalid_reasons"]):
-        kind, _, detail = reason.partition(": ")
-        evidence[kind] += [detail] if detail else []
-    for kind, details in evidence.items():
-        yield f"{kind}: {' / '.join(details)}" if details else kind
+        yield mark("foreign_use_unknown")
+    for row in filter(_partly_unknown, good):
+        samples = row["telemetry_samples"]
+        yield mark("foreign_use_partly_unknown", known=samples - row["foreign_unknown"], samples=samples)
+    for row in good:
+        yield from row["invalid_reasons"]
 
 
 def _partly_unknown(row: Row) -> bool:
     """Whether the samples that do not tell could be those for which a measurement is thrown out, where others tell."""
     return row["foreign_samples"] is not None and row["foreign_unknown"] >= row["foreign_limit"]
-
-
-def _foreign_known(row: Row) -> str:
-    return f"known in {row['telemetry_samples'] - row['foreign_unknown']} of {row['telemetry_samples']} samples"
 
 
 def _machine_of_run(measurements: pa.Table) -> dict[str, str | None]:
@@ -146,7 +148,7 @@ def unstable(measurements: pa.Table) -> pa.Table:
 def queueing(settings_table: pa.Table) -> pa.Table:
     """TTFT where the users are as many as the slots, or more."""
     columns = SCHEMAS["queueing"].names
-    rows = [row | {"multiple": row["users"] / row["slots"]} for row in settings_table.to_pylist()]
+    rows = [row | {"multiple": row["users"] / row["slots"]} for row in schema.rows(settings_table)]
     return table("queueing", ({name: row[name] for name in columns} for row in rows if row["multiple"] >= 1))
 
 
@@ -189,12 +191,12 @@ def ratios(measurements: pa.Table, settings_table: pa.Table, plan: Plan) -> pa.T
     for row in measurements.to_pylist():
         if row["status"] == "ok":
             at[row["run"], row["setting"]][row["users"], row["round"]] = row
-    marks = {tuple(row[name] for name in _PLACE): row["marks"] for row in settings_table.to_pylist()}
+    marks = {tuple(row[name] for name in _PLACE): row["marks"] for row in schema.rows(settings_table)}
     rows: list[Row] = []
     for one, base in permutations(plan.settings.values(), 2):
         for kind in _kinds(one, base, plan):
             for row in _ratio_rows(kind, one, base, at[one.run, one.name], at[base.run, base.name]):
-                both = [mark for s in (one, base) for mark in marks[s.run, s.name, row["users"]]]
+                both = [found for s in (one, base) for found in marks[s.run, s.name, row["users"]]]
                 rows.append(row | {"marks": list(dict.fromkeys(both))})
     return table("ratios", sorted(rows, key=lambda row: (row["kind"], row["run"])))
 
@@ -413,6 +415,6 @@ def _groups(content: pa.Table, names: Sequence[str]) -> Iterator[list[Row]]:
     """Rows that agree in `names`, in order of round, groups in the order of the experiment."""
     groups: dict[Hashable, list[Row]] = defaultdict(list)
     key: Callable[[Row], Any] = lambda row: (row["rank"], row.get("users") if "users" in names else 0)  # noqa: E731
-    for row in sorted(content.to_pylist(), key=lambda row: (*key(row), row["round"])):
+    for row in sorted(schema.rows(content), key=lambda row: (*key(row), row["round"])):
         groups[tuple(row[name] for name in names)].append(row)
     yield from groups.values()

@@ -81,6 +81,6 @@ Row = dict[str, Any]
 
 
 def rows_of(tables: Mapping[str, pa.Table], name: str, run: str | None = None) -> list[Row]:
-    """Rows of a table (of one run); none when the table was not made."""
-    rows: list[Row] = tables[name].to_pylist() if name in tables else []
+    """Read the rows of a table, or those of one run; none when the table was not made."""
+    rows = schema.rows(tables[name]) if name in tables else []
     return [row for row in rows if run is None or row["run"] == run]

@@ -17,6 +17,7 @@ from servebench.load.figures import measurement_figures
 from servebench.load.line import Line
 from servebench.load.modes import MODES
 from servebench.machine.identity import Machine
+from servebench.marks import Mark, mark
 from servebench.plan import ForeignUse
 from servebench.store.measurements import Discarded, Record
 from servebench.store.records import SessionFacts
@@ -44,7 +45,7 @@ def _measurement_row(record: Record, line: Line) -> Row:
     row: Row = dict.fromkeys(SCHEMAS["measurements"].names)
     row |= _setting(record)
     row |= {"users": identity.users, "round": identity.round, "digest": identity.digest}
-    row |= {"status": record.status, "reason": record.reason, "invalid_reasons": [], "foreign_samples": foreign}
+    row |= {"status": record.status, "reason": _failure(record), "invalid_reasons": [], "foreign_samples": foreign}
     row |= {"foreign_unknown": sum(value is None for value in seen), "telemetry_samples": len(seen)}
     if record.status == "ok":
         row["foreign_limit"] = rule.samples
@@ -52,7 +53,7 @@ def _measurement_row(record: Record, line: Line) -> Row:
         row |= {name: figures[name] for name in (*FIGURES, *DETAILS, *_JUDGEMENTS)}
         row |= _energy(record, row["output_tok_s"])
         row["utilisation"] = _mean_in_window(record, "utilisation")
-        row["invalid_reasons"] = str(figures["invalid_reasons"]).split("; ") if figures["invalid_reasons"] else []
+        row["invalid_reasons"] = figures["invalid_reasons"]
     return (
         row
         | {
@@ -72,6 +73,10 @@ def _measurement_row(record: Record, line: Line) -> Row:
     )
 
 
+def _failure(record: Record) -> list[Mark]:
+    return [] if record.reason is None else [mark("failed", reason=record.reason)]
+
+
 def _energy(record: Record, output_tok_s: float | None) -> Row:
     """Mean power of the devices over the window, and energy for each token; null with any sample of it unknown."""
     power_w = _mean_in_window(record, "power_w")
@@ -87,9 +92,9 @@ _JUDGEMENTS = ("window_s", "meets_line", "line_confidence", "reference_only", "v
 
 
 def _figures(record: Record, line: Line, foreign: int | None, rule: ForeignUse) -> Mapping[str, Any]:
-    found = list(slowed(record))
+    seen = list(slowed(record))
     if foreign is not None and foreign >= rule.samples:
-        found.append(f"foreign use of the device: {foreign} samples of {100 * rule.share:g} % or more")
+        seen.append(mark("foreign_use", samples=foreign, share_percent=100 * rule.share))
     calibration = record.provenance.calibration
     return measurement_figures(
         record.requests,
@@ -97,7 +102,7 @@ def _figures(record: Record, line: Line, foreign: int | None, rule: ForeignUse) 
         record.loaded,
         line,
         calibrated_users=calibration.max_users if calibration else None,
-        found=found,
+        seen=seen,
     )
 
 

@@ -1,62 +1,47 @@
-"""Marks in both languages. Tables have them in English, as `kind` or `kind: evidence / evidence`; pure."""
+"""Say marks in both languages; the texts are in labels.yaml."""
 
 from __future__ import annotations
 
-import re
+import json
 from collections.abc import Iterable, Mapping
-from functools import cache
+from typing import Any
 
+from servebench.marks import Mark
 from servebench.words import LANGUAGES, labels, singular
 
-
-def translated(mark: str) -> dict[str, str]:
-    """A mark in each language; what of it labels.yaml does not know (names, versions) stays as it is."""
-    kind, colon, evidence = mark.partition(": ")
-    kinds = labels()["marks"].get(kind)
-    if kinds is None:
-        return dict.fromkeys(LANGUAGES, mark)
-    parts = [_evidence(part) for part in evidence.split(" / ")]
-    return {code: kinds[code] + colon + " / ".join(part[code] for part in parts) for code in LANGUAGES}
+_COMMA = {"en": ", ", "ja": "、"}
 
 
-def told(marks: Iterable[str], language: str) -> str:
-    """All marks of a row in one line; `–` where there is none."""
-    return "; ".join(translated(mark)[language] for mark in marks) or "–"
-
-
-def starred(name: str, marks: Iterable[str]) -> str:
-    """The name, with a star where there are marks."""
-    return f"{name} *" if list(marks) else name
-
-
-def _evidence(text: str) -> Mapping[str, str]:
-    for pattern, texts in _patterns():
-        if found := pattern.fullmatch(text):
-            return {code: singular(texts[code].format(**_spoken(found.groupdict(), code))) for code in LANGUAGES}
-    return {code: _named(text, "figures", code) for code in LANGUAGES}
-
-
-def _spoken(values: Mapping[str, str], language: str) -> dict[str, str]:
+def translated(mark: Mark) -> dict[str, str]:
+    """Say a mark in each language; names without words (versions, devices) stay as they are."""
+    texts = labels()["marks"][mark.kind]
     return {
-        name: _named(value, "said", language) if name in ("who", "how") else value for name, value in values.items()
+        language: singular(
+            texts[language].format(**{name: _said(value, name, language) for name, value in mark.values.items()})
+        )
+        for language in LANGUAGES
     }
 
 
-def _named(text: str, kind: str, language: str) -> str:
-    for name, texts in labels()[kind].items():
-        text = text.replace(name, texts[language])
-    return text
+def told(marks: Iterable[Mark], language: str) -> str:
+    """Say all marks of a row in one line; `–` where it has none."""
+    return "; ".join(translated(mark)[language] for mark in marks) or "–"
 
 
-@cache
-def _patterns() -> list[tuple[re.Pattern[str], Mapping[str, str]]]:
-    """The English of each evidence as a pattern, those with the most words first."""
-    found = sorted(labels()["evidence"].values(), key=lambda texts: -len(re.sub(r"{\w+}", "", texts["en"])))
-    return [
-        (re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>.+)", re.escape(texts["en"])), re.DOTALL), texts) for texts in found
-    ]
+def starred(name: str, marks: Iterable[Mark]) -> str:
+    """Put a star behind the name where it has marks."""
+    return f"{name} *" if list(marks) else name
 
 
-def kinds() -> set[str]:
-    """The kinds of marks that there are words for."""
-    return set(labels()["marks"])
+def _said(value: Any, name: str, language: str) -> Any:
+    """A number as it is, for the template to format; anything else as text."""
+    if value is None:
+        return "–"
+    if isinstance(value, str):
+        texts = labels()["named"].get(name, {}).get(value)
+        return texts[language] if texts else value
+    if isinstance(value, Mapping):
+        return _COMMA[language].join(f"{_said(key, name, language)} {count}" for key, count in value.items())
+    if isinstance(value, list):
+        return " / ".join(str(_said(item, name, language)) for item in value)
+    return json.dumps(value) if isinstance(value, bool) else value

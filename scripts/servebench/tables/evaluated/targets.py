@@ -10,8 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from servebench.marks import Mark, mark
 from servebench.plan import ALONE, LOADED, Evaluations, named
 from servebench.store.replies import Evaluated
+from servebench.tables.derived import MIXED
 from servebench.tables.evaluated.comparisons import comparisons
 from servebench.tables.files import table
 from servebench.tasks.schemas import FAILED
@@ -74,14 +76,15 @@ def _targets(asked: Evaluations, evaluated: Sequence[Evaluated], answers: pa.Tab
             "slots": setting["slots"],
             "context": setting["context"],
             "concurrency": asked.concurrency,
-            **{key: facts[key] for key in ("status", "reason", "asked", "answered", "failures")},
+            **{key: facts[key] for key in ("status", "asked", "answered", "failures")},
+            "reason": [] if facts["reason"] is None else [mark("failed", reason=facts["reason"])],
             "same_prompts": same,
             "prompt_tokens_sha256": _digest(prompts[name]),
             "chat_template_sha256": (last.get("facts") or {}).get("chat_template_sha256"),
             "marks": [
                 *_marks(facts, same, machines[name], machines[asked.baseline]),
-                *_without_answer(outcomes.get(name, {})),
-                *_load_marks(facts["sessions"] if asked.under_load else ()),
+                *without_answer(outcomes.get(name, {})),
+                *load_marks(facts["sessions"] if asked.under_load else ()),
             ],
             "sessions": len(facts["sessions"]),
             **{key: last.get(key) for key in _SERVER},
@@ -92,20 +95,20 @@ def _targets(asked: Evaluations, evaluated: Sequence[Evaluated], answers: pa.Tab
         }
 
 
-def _marks(facts: Mapping[str, Any], same: bool | None, machine: str | None, base: str | None) -> Iterator[str]:
+def _marks(facts: Mapping[str, Any], same: bool | None, machine: str | None, base: str | None) -> Iterator[Mark]:
     if facts["answered"] < facts["asked"]:
-        yield f"unanswered: {facts['asked'] - facts['answered']} of {facts['asked']}"
+        yield mark("unanswered", unanswered=facts["asked"] - facts["answered"], asked=facts["asked"])
     if same is False:
-        yield "other_prompts"
+        yield mark("other_prompts")
     if None not in (machine, base) and machine != base:
-        yield "other_machine"
-    for key in ("engine_version", "engine_build"):
-        found = {session.get(key) for session in facts["sessions"]}
-        if len(found) > 1:
-            yield f"{key}: {', '.join(sorted(map(str, found)))}"
+        yield mark("other_machine")
+    for column in ("engine_version", "engine_build"):
+        served = list(dict.fromkeys(session.get(column) for session in facts["sessions"]))
+        if len(served) > 1:
+            yield mark(MIXED[column], found=served)
     for session in facts["sessions"]:
-        for found in session.get("differences") or ():
-            yield f"not_as_asked: {found['what']}: asked {found['asked']}, got {found['got']}"
+        for difference in session.get("differences") or ():
+            yield mark("not_as_asked", **difference)
 
 
 def _outcomes(answers: pa.Table) -> dict[str, dict[str, Counter[str]]]:
@@ -117,25 +120,25 @@ def _outcomes(answers: pa.Table) -> dict[str, dict[str, Counter[str]]]:
     return found
 
 
-def _without_answer(outcomes: Mapping[str, Counter[str]]) -> Iterator[str]:
-    """The tasks in which more than 1 % of the replies hold no answer (evals.md): they are wrong for another reason."""
+def without_answer(outcomes: Mapping[str, Counter[str]]) -> Iterator[Mark]:
+    """Yield the tasks in which more than 1 % of the replies hold no answer (docs/evaluations.md). `outcomes`: how
+    often each outcome, by task."""
     for task, counts in outcomes.items():
         bad = {outcome: counts[outcome] for outcome in NO_ANSWER if counts[outcome]}
         replies = counts.total() - counts[FAILED]
         if sum(bad.values()) > MOST_WITHOUT_ANSWER * replies:
-            kinds = ", ".join(f"{outcome} {count}" for outcome, count in bad.items())
-            yield f"without_answer: {task}: {sum(bad.values())} of {replies} replies ({kinds})"
+            yield mark("without_answer", task=task, without=sum(bad.values()), replies=replies, outcomes=bad)
 
 
-def _load_marks(sessions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Whether the load of `under_load` was one."""
+def load_marks(sessions: Sequence[Mapping[str, Any]]) -> Iterator[Mark]:
+    """Yield whether requests of the load of `under_load` failed, all or some."""
     loads = [session["load"] for session in sessions if "load" in session]
     failures, replies = (sum(load[key] for load in loads) for key in ("failures", "replies"))
     why = next((load["failed"] for load in reversed(loads) if load["failed"]), None)
     if failures and not replies:
-        yield f"no_load: all {failures} requests of the load failed: {why}"
+        yield mark("no_load", requests=failures, reason=why)
     elif failures:
-        yield f"load_failed: {failures} of {failures + replies} requests: {why}"
+        yield mark("load_failed", failures=failures, requests=failures + replies, reason=why)
 
 
 def _prompt_tokens(one: Evaluated) -> dict[str, list[int]]:

@@ -9,12 +9,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import jsonschema
+import msgspec
 import pyarrow as pa
 
+from servebench.marks import KINDS
 from servebench.plan import Plan
 from servebench.tables.catalogue import FIGURES
+from servebench.tables.files import rows_of
 
-VERSION = 2
+VERSION = 3
 # Ranges over the rounds that are published; the rest of the figures is in the Parquet tables.
 RANGES = tuple(name for name in FIGURES if name not in ("client_cpu_ratio", "send_delay_p99_s"))
 _ROUND = (
@@ -54,8 +57,8 @@ def concurrency(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> dict[st
     Needs the tables `measurements` and `settings`; the others are used when there. A figure that was not measured is
     null; a range is [smaller, larger] over the rounds, or null.
     """
-    measured = _of(tables, "measurements", run)
-    prices = {(row["setting"], row["users"]): row for row in _of(tables, "cost", run)}
+    measured = rows_of(tables, "measurements", run)
+    prices = {(row["setting"], row["users"]): row for row in rows_of(tables, "cost", run)}
     content = {
         "schema": f"servebench.concurrency/{VERSION}",
         "experiment": plan.experiment,
@@ -65,22 +68,23 @@ def concurrency(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> dict[st
         "price_per_hour": plan.cost["price_per_hour"] if plan.cost else None,
         "line": {name: getattr(plan.line, name) for name in ("ttft_p95_s", "user_tok_s", "min_targets")},
         "settings": [_setting(tables, plan, name, measured) for name, s in plan.settings.items() if s.run == run],
-        "sessions": [_only(row, _SESSION) for row in _of(tables, "sessions", run)],
-        "results": [_result(row, measured, prices) for row in _of(tables, "settings", run)],
-        "slow_requests": [_only(row, _SLOW) for row in _of(tables, "slow_requests", run)],
-        "slow_by_micro_batch": [_only(row, _MICRO_BATCH) for row in _of(tables, "slow_by_micro_batch", run)],
-        "slow_prefills": [_only(row, _PREFILLS) for row in _of(tables, "slow_prefills", run)],
-        "paid_idle": [_paid_idle(row) for row in _of(tables, "paid_idle", run)],
-        "ratios": [_only(row, _RATIO) for row in _of(tables, "ratios", run) if row["kind"] != "drift"],
+        "sessions": [_only(row, _SESSION) for row in rows_of(tables, "sessions", run)],
+        "results": [_result(row, measured, prices) for row in rows_of(tables, "settings", run)],
+        "slow_requests": [_only(row, _SLOW) for row in rows_of(tables, "slow_requests", run)],
+        "slow_by_micro_batch": [_only(row, _MICRO_BATCH) for row in rows_of(tables, "slow_by_micro_batch", run)],
+        "slow_prefills": [_only(row, _PREFILLS) for row in rows_of(tables, "slow_prefills", run)],
+        "paid_idle": [_paid_idle(row) for row in rows_of(tables, "paid_idle", run)],
+        "ratios": [_only(row, _RATIO) for row in rows_of(tables, "ratios", run) if row["kind"] != "drift"],
     }
-    jsonschema.validate(content, SCHEMA)
-    return content
+    made: dict[str, Any] = msgspec.to_builtins(content)
+    jsonschema.validate(made, SCHEMA)
+    return made
 
 
 def _setting(tables: Mapping[str, pa.Table], plan: Plan, name: str, measured: list[dict[str, Any]]) -> dict[str, Any]:
     setting = plan.settings[name]
     mine = [row for row in measured if row["setting"] == name]
-    sizes = [row["memory_gib"] for row in _of(tables, "sessions", setting.run) if row["setting"] == name]
+    sizes = [row["memory_gib"] for row in rows_of(tables, "sessions", setting.run) if row["setting"] == name]
     return {
         "setting": name,
         "engine": setting.engine.key,
@@ -127,10 +131,6 @@ def _pair(row: Mapping[str, Any], figure: str) -> list[Any] | None:
     return None if low is None else [low, high]
 
 
-def _of(tables: Mapping[str, pa.Table], name: str, run: str) -> list[dict[str, Any]]:
-    return [row for row in tables[name].to_pylist() if row["run"] == run] if name in tables else []
-
-
 def _only(row: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     return {name: row[name] for name in names}
 
@@ -152,6 +152,7 @@ _TEXT, _INT, _REAL, _BOOL = ({"type": kind} for kind in ("string", "integer", "n
 _REAL_OR_NULL, _INT_OR_NULL, _TEXT_OR_NULL, _BOOL_OR_NULL = (
     {"type": [kind, "null"]} for kind in ("number", "integer", "string", "boolean")
 )
+MARKS = _list(_object(kind={"enum": list(KINDS)}, values={"type": "object"}))
 _TEXTS, _TEXTS_OR_NULL = _list(_TEXT), {"type": ["array", "null"], "items": _TEXT}
 _INTS_OR_NULL = {"type": ["array", "null"], "items": _INT}
 _RANGE = {"type": ["array", "null"], "items": _REAL, "minItems": 2, "maxItems": 2}
@@ -206,13 +207,13 @@ SCHEMA: Mapping[str, Any] = _object(
             line_confidence_min=_REAL_OR_NULL,
             unstable=_BOOL_OR_NULL,
             reference_only=_BOOL_OR_NULL,
-            marks=_TEXTS,
-            failure=_TEXT_OR_NULL,
+            marks=MARKS,
+            failure=MARKS,
             by_round=_list(
                 _object(
                     round=_INT,
                     status={"enum": ["ok", "failed"]},
-                    reason=_TEXT_OR_NULL,
+                    reason=MARKS,
                     **{name: _INT_OR_NULL if kind == "int" else _REAL_OR_NULL for name, kind in FIGURES.items()},
                     utilisation=_REAL_OR_NULL,
                     power_w=_REAL_OR_NULL,
@@ -220,7 +221,7 @@ SCHEMA: Mapping[str, Any] = _object(
                     meets_line=_BOOL_OR_NULL,
                     line_confidence=_REAL_OR_NULL,
                     valid=_BOOL_OR_NULL,
-                    invalid_reasons=_TEXTS,
+                    invalid_reasons=MARKS,
                     session_id=_TEXT_OR_NULL,
                     server_age_s=_REAL_OR_NULL,
                     users_before=_INTS_OR_NULL,
@@ -266,7 +267,7 @@ SCHEMA: Mapping[str, Any] = _object(
             ratio_min=_REAL,
             ratio_max=_REAL,
             rounds=_INT,
-            marks=_TEXTS,
+            marks=MARKS,
         )
     ),
 )

@@ -9,12 +9,14 @@ import jsonschema
 import msgspec
 import pyarrow as pa
 
+from servebench import schema
 from servebench.plan import Plan
 from servebench.tables.catalogue import SCHEMAS
 from servebench.tables.evaluated.comparisons import sentence
+from servebench.tables.published.concurrency import MARKS
 from servebench.versions import PROMPTS, SAMPLING
 
-VERSION = 1
+VERSION = 2
 TABLES = ("targets", "scores", "comparisons", "agreement", "proofreading", "positions", "under_load")
 SENTENCES = ("comparisons", "under_load")
 
@@ -37,10 +39,11 @@ def quantization(tables: Mapping[str, pa.Table], plan: Plan) -> dict[str, Any]:
         "load": msgspec.to_builtins(asked.under_load),
     }
     for name in TABLES:
-        rows = tables[name].to_pylist()
+        rows = schema.rows(tables[name])
         content[name] = [row | _sentences(row) for row in rows] if name in SENTENCES else rows
-    jsonschema.validate(content, SCHEMA)
-    return content
+    made: dict[str, Any] = msgspec.to_builtins(content)
+    jsonschema.validate(made, SCHEMA)
+    return made
 
 
 def _sentences(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -61,6 +64,8 @@ _KINDS = {pa.string(): "string", pa.int64(): "integer", pa.float64(): "number", 
 
 def _column(field: pa.Field) -> dict[str, Any]:
     """The JSON Schema of a column."""
+    if field.type == schema.MARKS:
+        return MARKS
     kind = {"type": "array", "items": {"type": "string"}} if field.type not in _KINDS else {"type": _KINDS[field.type]}
     return {**kind, "type": [kind["type"], "null"]} if field.nullable else kind
 

@@ -1,0 +1,81 @@
+"""Marks: why a measurement, a row or a target failed or is not to be trusted fully; `servebench.words` says them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+# Every kind, and the values it has. Stored records and published files hold both: none is ever renamed.
+KINDS: Mapping[str, tuple[str, ...]] = {
+    # a measurement (load.figures, tables.measured, tables.watched)
+    "beyond_calibration": ("users", "calibrated_users"),
+    "client_busy": ("cpu_ratio", "limit"),
+    "all_failed": ("requests", "statuses"),
+    "nothing_sent": (),
+    "no_output": (),
+    "silent_first_half": (),
+    "unsteady_window": ("ratio",),
+    "reasoning_seen": ("replies",),
+    "tokens_are_chunks": ("replies",),
+    "many_tokens_a_chunk": ("tokens",),
+    "cached_beyond_prompt": ("replies",),
+    "output_beyond_limit": ("replies", "max_tokens"),
+    "impossible_timings": ("replies",),
+    "stopped_early": ("requests",),
+    "foreign_use": ("samples", "share_percent"),
+    "device_throttled": ("throttles", "samples"),
+    "memory_errors": ("errors",),
+    "server_kept_from_cpus": ("kept_s", "window_s"),
+    "client_kept_from_cpus": ("kept_s", "window_s"),
+    # the rounds of a setting at a number of users (tables.derived)
+    "missing_round": ("measured", "rounds"),
+    "few_requests": ("requests",),
+    "unstable_rounds": ("figure", "first", "second"),
+    "mixed_machines": (),
+    "mixed_devices": ("devices",),
+    "mixed_engine_versions": ("found",),
+    "mixed_engine_builds": ("found",),
+    "mixed_engine_pins": ("found",),
+    "mixed_model_files": ("found",),
+    "foreign_use_unknown": (),
+    "foreign_use_partly_unknown": ("known", "samples"),
+    # an evaluated target (tables.evaluated)
+    "unanswered": ("unanswered", "asked"),
+    "other_prompts": (),
+    "other_machine": (),
+    "without_answer": ("task", "without", "replies", "outcomes"),
+    "no_load": ("requests", "reason"),
+    "load_failed": ("failures", "requests", "reason"),
+    # why a measurement or an evaluation failed
+    "failed": ("reason",),
+    "not_as_asked": ("what", "asked", "got"),
+    "no_longer_as_asked": ("what", "asked", "got"),
+    "foreign_use_every_time": ("attempts",),
+}
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """One reason, as a kind of `KINDS` with the values (JSON) of that kind. ValueError for any other."""
+
+    kind: str
+    values: Mapping[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS or set(self.values) != set(KINDS[self.kind]):
+            raise ValueError(f"{self.kind}: {sorted(self.values)}: is not a mark of servebench.marks.KINDS")
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.text))
+
+    @property
+    def text(self) -> str:
+        """Write the values as JSON, in the order in which `KINDS` names them."""
+        return json.dumps({name: self.values[name] for name in KINDS[self.kind]}, ensure_ascii=False, allow_nan=False)
+
+
+def mark(kind: str, **values: Any) -> Mark:
+    """Make a mark of this kind."""
+    return Mark(kind, values)
