@@ -1,4 +1,4 @@
-"""Engines: started, checked to be what was asked for, and stopped so that nothing is left."""
+"""Start engines, check that they are what was asked for, and stop them so that no process is left."""
 
 from __future__ import annotations
 
@@ -50,15 +50,16 @@ def launched(
     runtime: plan.Runtime,
     log_path: Path,
 ) -> Iterator[Server]:
-    """The session's server, from its first token until the end of the block; then it is stopped.
+    """Launch the session's server, yield it once it has given a token, and stop it at the end of the block.
 
-    Call it from a thread that lives as long as the block. Raises `LaunchFailed` when the engine would not start,
-    `AskedNotGot` when it is not what the setting asks for, `InfrastructureError` when it could not even be tried. A
-    full disk says nothing of the setting: where one is behind a `LaunchFailed`, also of the block, it is the latter.
+    Call it from a thread that lives as long as the block. Raises `LaunchFailed` when the engine does not start,
+    `AskedNotGot` when the server is not what the setting asks for, `InfrastructureError` when the launch could not be
+    tried. A full disk is no property of the setting: a `LaunchFailed` that a full disk caused, also one raised in the
+    block, becomes an `InfrastructureError`.
     """
     setting = session.setting
     adapter_type = ADAPTERS[setting.engine.kind]
-    with _full_disk_told(log_path), ExitStack() as stack:
+    with _full_disk_apart(log_path), ExitStack() as stack:
         held = devices.Devices()
         if not issubclass(adapter_type, Url):
             count, uses_gpu = adapter_type.gpus(setting), adapter_type.uses_gpu
@@ -83,8 +84,8 @@ def launched(
 
 
 @contextmanager
-def _full_disk_told(log_path: Path) -> Iterator[None]:
-    """Of a `LaunchFailed` in the block behind which a full disk is, by this launch's last lines too, the latter."""
+def _full_disk_apart(log_path: Path) -> Iterator[None]:
+    """Convert `LaunchFailed` to `InfrastructureError` when the disk is full, or the log's last lines say so."""
     begun = log_path.stat().st_size if log_path.exists() else 0
     try:
         yield

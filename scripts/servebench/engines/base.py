@@ -1,4 +1,4 @@
-"""What every engine has in common: what is asked of it, what came of it, and what can go wrong."""
+"""What every engine has in common: the launch, the server, and the errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PROBE = "What is the capital of France? Answer with one word."
 
 
 class Difference(TypedDict):
-    """One thing that is not as it was asked for."""
+    """One fact that is not as it was asked for."""
 
     what: str
     asked: Any
@@ -32,7 +32,7 @@ class Difference(TypedDict):
 
 
 class LaunchFailed(Exception):
-    """The engine would not start, died, or ran out of memory: part of the experiment, a row with this reason."""
+    """The engine did not start, died, or ran out of memory: part of the experiment, a row with this reason."""
 
     def __init__(self, reason: str, log_tail: str = "") -> None:
         super().__init__(reason)
@@ -49,7 +49,7 @@ class AskedNotGot(LaunchFailed):
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """What is to be launched, and with what."""
+    """What to launch, and with what."""
 
     setting: plan.Setting
     label: str  # for people: experiment, run, setting, round
@@ -61,18 +61,18 @@ class Launch:
 
     @property
     def device(self) -> Gpu | None:
-        """The first device."""
+        """The first device; None on the CPU."""
         return self.devices[0] if self.devices else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """How to start a server: what runs inside the runtime, and the variables it gets beyond the allow-list."""
+    """How to start a server: its command line, and the variables it gets beyond the allow-list."""
 
     argv: list[str]
     env: dict[str, str] = field(default_factory=dict)
-    cleanup: list[str] = field(default_factory=list)  # removes what is no descendant of ours (a container)
-    container: str | None = None  # docker's name of it
+    cleanup: list[str] = field(default_factory=list)  # removes what does not descend from us (a container)
+    container: str | None = None  # the container's name in docker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,12 +141,14 @@ class Adapter(ABC):
 
     @abstractmethod
     def command(self, port: int) -> Command:
-        """How to start the server on 127.0.0.1:`port`; raises `InfrastructureError` for what is missing."""
+        """Return the command that serves on 127.0.0.1:`port`; raises `InfrastructureError` when a part is missing."""
 
     @staticmethod
     def cache_types(setting: plan.Setting) -> tuple[str, str]:
-        """Types of the KV cache's keys and values that the setting asks for, as `models.kv_cache` names them where it
-        knows them. An engine left to itself keeps 16 bits."""
+        """Return the types of the KV cache's keys and values that the setting asks for.
+
+        Types that `models.kv_cache` knows have its names. Unless asked, an engine keeps 16 bits.
+        """
         return "f16", "f16"
 
     @staticmethod
@@ -194,40 +196,40 @@ class Adapter(ABC):
 
     @property
     def model(self) -> str:
-        """The name requests must use."""
+        """The model's name in requests."""
         return self.setting.model.key
 
     @property
     def extra(self) -> dict[str, Any]:
-        """What every request body needs for this engine (thinking off)."""
+        """What this engine needs in every request body to switch thinking off."""
         return {}
 
     @property
     def thinking_off(self) -> bool:
-        """Whether replies must bring no reasoning: unless the engine's options say `thinking: true`."""
+        """Whether replies must bring no reasoning: so unless the engine's options say `thinking: true`."""
         return not self.setting.engine.options.get("thinking", False)
 
     def healthy(self, client: httpx.Client) -> bool:
-        """Whether the health endpoint answers 200. Not yet readiness: that takes a token."""
+        """Return whether the health endpoint answers 200. A ready server has given a token, too."""
         return client.get(self.health_path).status_code == httpx.codes.OK
 
     def prepare(self, client: httpx.Client) -> None:  # noqa: B027  most engines need nothing
-        """After health, before the first token: load the model where the engine does not do so by itself."""
+        """Load the model, once the server is healthy, for an engine that does not load it by itself."""
 
     @abstractmethod
     def inspect(self, client: httpx.Client) -> dict[str, Any]:
-        """What the server says about itself now, from endpoints and its log; None where it does not say."""
+        """Ask the server about itself: facts from its endpoints and its log, None for a fact it does not give."""
 
     def version(self, facts: Mapping[str, Any]) -> tuple[str | None, str | None]:
-        """(version, build or commit)."""
+        """Return (version, build or commit)."""
         return facts.get("version"), facts.get("build")
 
     @abstractmethod
     def compare(self, facts: Mapping[str, Any]) -> list[Difference]:
-        """Differences between what the setting asks and what `inspect` found."""
+        """Find the differences between what the setting asks and what `inspect` returned."""
 
     def log(self) -> str:
-        """The server's whole log so far."""
+        """Return the server's whole log so far."""
         return (
             self.launch.log_path.read_text(encoding="utf-8", errors="replace") if self.launch.log_path.exists() else ""
         )
@@ -278,7 +280,7 @@ def post(client: httpx.Client, path: str, body: Mapping[str, Any]) -> dict[str, 
 
 
 def log_tail(path: Path, lines: int, start: int = 0) -> str:
-    """The last `lines` lines of a log beyond its first `start` bytes, as far as they are text."""
+    """Return the last `lines` lines of a log after its first `start` bytes; invalid UTF-8 is replaced."""
     if not path.exists():
         return ""
     with path.open("rb") as file:
@@ -287,7 +289,7 @@ def log_tail(path: Path, lines: int, start: int = 0) -> str:
 
 
 def unlike(asked: Mapping[str, Any], facts: Mapping[str, Any]) -> list[Difference]:
-    """Where `facts` are not as `asked`; what is not asked, or not told, is None and no difference."""
+    """Find the `facts` that are not as `asked`; None on either side (not asked, not known) is no difference."""
     return [
         Difference(what=what, asked=wanted, got=facts[what])
         for what, wanted in asked.items()
@@ -296,5 +298,5 @@ def unlike(asked: Mapping[str, Any], facts: Mapping[str, Any]) -> list[Differenc
 
 
 def sha256(text: str | None) -> str | None:
-    """Of a text such as a chat template; None stays None."""
+    """Return the SHA-256 of a text such as a chat template; None stays None."""
     return None if text is None else hashlib.sha256(text.encode()).hexdigest()

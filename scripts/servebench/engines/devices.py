@@ -1,8 +1,8 @@
-"""Which devices a session has, for itself alone on its node: those a batch system gave it, or the first that are free.
+"""Give a session devices of its own on its node: those of the batch system, or the first that are free.
 
-A device is a GPU, known by its UUID. Where an engine uses none, or the driver shows none, the names in
-CUDA_VISIBLE_DEVICES stand for devices all the same (a batch system may hand out what only it knows of), and without
-any there is one device, the CPU.
+A device is a GPU, known by its UUID. When the engine uses no GPU, or the driver shows none, the names in
+CUDA_VISIBLE_DEVICES stand for devices all the same (a batch system may hand out devices that only it knows), and
+without such names the one device is the CPU.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ log = logging.getLogger("servebench")
 
 @dataclass(frozen=True)
 class Devices:
-    """Devices held: their names, the GPUs among them, and the files that tell their next holders what to end."""
+    """Devices held: names, the GPUs among them, and the files in which a killed holder leaves what must be ended."""
 
     names: tuple[str, ...] = ()
     gpus: tuple[Gpu, ...] = ()
     files: tuple[TextIO, ...] = ()
 
     def left(self) -> list[dict[str, Any]]:
-        """What earlier holders remembered and did not forget: they were killed."""
+        """Return what earlier holders left to be ended: they were killed."""
         found = []
         for file in self.files:
             file.seek(0)
@@ -46,30 +46,30 @@ class Devices:
         return found
 
     def remember(self, entry: Mapping[str, Any]) -> None:
-        """Leave word of what must be ended if we cannot."""
+        """Write down what the next holder must end if this one is killed."""
         self.forget()
         for file in self.files:
             file.write(json.dumps(entry))
             file.flush()
 
     def forget(self) -> None:
-        """Nothing is left to be ended."""
+        """Delete what `remember` wrote: nothing is left to be ended."""
         for file in self.files:
             file.truncate(0)
 
 
 def node() -> str:
-    """This node's name: as the batch system calls it, else the host's."""
+    """Return this node's name: the batch system's, else the host's."""
     return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
 
 
 @contextmanager
 def held(wanted: str | None, *, count: int, uses_gpu: bool) -> Iterator[Devices]:
-    """Hold `count` devices of this node (all there are, if they are fewer and no GPUs), waiting until they are free.
+    """Hold `count` devices of this node (all of them, when they are fewer and no GPUs), waiting until they are free.
 
     `wanted` (runtime.device) names the devices to choose from, else CUDA_VISIBLE_DEVICES does, else all GPUs. The
-    kernel gives a device up when its holder dies, however it dies. Raises `InfrastructureError` when there are fewer
-    GPUs than asked for, or a named one is not there.
+    kernel frees a device when its holder dies. Raises `InfrastructureError` when the node has fewer GPUs than asked
+    for, or not the named one.
     """
     there = candidates(wanted, uses_gpu=uses_gpu)
     if len(there) < count:
@@ -105,7 +105,7 @@ def held(wanted: str | None, *, count: int, uses_gpu: bool) -> Iterator[Devices]
 def candidates(
     wanted: str | None, *, uses_gpu: bool, environ: Mapping[str, str] = os.environ
 ) -> list[tuple[str, Gpu | None]]:
-    """(name, GPU if it is one) of each device that may be used; never empty."""
+    """Return (name, GPU or None) of each device that may be used; never empty."""
     if wanted == "cpu":
         return [("cpu", None)]
     if uses_gpu and (gpus := gpu.usable(wanted, environ)):
@@ -119,7 +119,7 @@ def candidates(
 def _free(
     there: Sequence[tuple[str, Gpu | None]], count: int, folder: Path, stack: ExitStack
 ) -> list[tuple[str, Gpu | None, TextIO]]:
-    """The first `count` devices nobody holds, now held until `stack` ends; fewer when there are not as many."""
+    """Hold the first `count` free devices, or as many as are free, until `stack` ends."""
     found: list[tuple[str, Gpu | None, TextIO]] = []
     for name, device in there:
         if len(found) == count:

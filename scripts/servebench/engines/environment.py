@@ -1,4 +1,4 @@
-"""Engine environments: a virtual environment made from a hash-pinned lock, kept in the user's cache."""
+"""Make engine environments: virtual environments from hash-pinned locks, kept in the user's cache."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from typing import Any
 
 from servebench.machine.infrastructure import InfrastructureError, locked
 
-# Written last, so that an environment whose making was interrupted is not taken for a whole one.
+# Written last, so that an interrupted environment is not taken for a complete one.
 MARKER = "servebench.json"
 
 
 def make(
     name: str, lock_path: Path, cache_root: Path, progress: Callable[[str], None] = lambda line: None
 ) -> dict[str, Any]:
-    """Make the environment of `lock_path` (`envs/<name>.lock`) under `<cache>/envs`, or find it made.
+    """Make the environment of `lock_path` (`envs/<name>.lock`) under `<cache>/envs`, unless it exists.
 
     Returns {name, python (path), lock_sha256, python_version, packages: {name: version}}, plain JSON. A virtual
-    environment cannot be moved, so it is built at its final place, under a lock, and marked when whole.
+    environment cannot be moved, so it is built at its final place, under a lock, and marked when it is complete.
     Beside the lock, `envs/<name>.after.py` may hold a script that is run by the new interpreter at the end.
-    Raises `InfrastructureError` with pip's own words when a package cannot be had.
+    Raises `InfrastructureError` with pip's own words when a package cannot be installed.
     """
     digest = hashlib.sha256(lock_path.read_bytes()).hexdigest()
     after, place = _after(lock_path), _place(name, lock_path, cache_root)
@@ -39,7 +39,7 @@ def make(
 
 
 def made(name: str, lock_path: Path, cache_root: Path) -> bool:
-    """Whether `make` would find it made."""
+    """Return whether the environment exists, complete."""
     return _made(_place(name, lock_path, cache_root)) is not None
 
 
@@ -58,7 +58,7 @@ def _made(place: Path) -> dict[str, Any] | None:
         found: dict[str, Any] = json.loads((place / MARKER).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    # The interpreter it was made with may have been removed since; then its link leads nowhere.
+    # The interpreter that made the environment may have been removed since; then the link leads nowhere.
     return found if Path(found["python"]).exists() else None
 
 

@@ -1,4 +1,4 @@
-"""The process between a session and its engine, so that no engine outlives its session, however that one ends.
+"""The process between a session and its engine, so that no engine outlives its session, however the session ends.
 
     python -I guard.py '{"stop_timeout_s": 30, "cleanup": [], "cpus": []}' ENGINE_COMMAND...
 
@@ -6,11 +6,11 @@ It runs the engine in a process group of its own and holds the other end of a pi
 session closes the pipe, or dies by any signal (then the kernel closes it), the guard stops the engine: SIGTERM to the
 engine's main process, which lets it end its own children; after `stop_timeout_s` SIGKILL to every descendant; then
 `cleanup`, a command that removes what is not a descendant (a container).
-It is the reaper of orphaned descendants (Linux), so that a worker that left its group or its parent is found too and no
+The guard reaps orphaned descendants (Linux), so that a worker that left its group or its parent is ended too and no
 zombie is left; and if the guard itself is killed, the kernel ends the engine (PR_SET_PDEATHSIG).
 
-The first line it writes to standard output is the engine's pid. It exits with the engine's exit status, 128 + signal
-when the engine died by a signal; with 0 when it was told to stop and everything is gone.
+The guard writes the engine's pid as its first line to standard output. It exits with the engine's exit status,
+128 + signal when the engine died by a signal; with 0 when the session stopped it and every process is gone.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ LINUX = sys.platform == "linux"
 
 
 def main() -> int:
-    """Run the engine, wait for its end or the session's, leave nothing behind."""
+    """Run the engine, wait for its end or the session's, and leave no process behind."""
     options, command = json.loads(sys.argv[1]), sys.argv[2:]
     # A signal meant for the session's group must not end the guard before the engine; the pipe tells it in time.
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -62,7 +62,7 @@ def main() -> int:
 
 
 def become(command: list[str], guard: int, cpus: list[int]) -> None:
-    """In the child: a group of its own, tied to the guard's life, on its CPUs; then the engine itself."""
+    """Become the engine, in the child: in a group of its own, tied to the guard's life, on the engine's CPUs."""
     os.setpgid(0, 0)
     if cpus and LINUX:
         os.sched_setaffinity(0, cpus)
@@ -88,7 +88,7 @@ def prctl(option: int, value: int) -> None:
 
 
 def reap(engine: int) -> int | None:
-    """Collect every dead child; the engine's wait status if it is among them."""
+    """Collect every dead child; returns the engine's wait status if the engine is among them."""
     status = None
     while True:
         try:
@@ -102,7 +102,7 @@ def reap(engine: int) -> int | None:
 
 
 def end_all(engine: int, deadline: float, cleanup: list[str]) -> None:
-    """Wait until no descendant is left; from `deadline` (monotonic seconds) on kill what still is. Then clean up."""
+    """Wait until no descendant is left, from `deadline` (monotonic seconds) on kill the rest, then run `cleanup`."""
     while True:
         reap(engine)
         # Zombies are among them: the guard is their reaper, and one that cannot be reaped yet still has living threads.
@@ -118,13 +118,13 @@ def end_all(engine: int, deadline: float, cleanup: list[str]) -> None:
 
 
 def send(pid: int, signum: int) -> None:
-    """Send a signal; a process that is gone needs none."""
+    """Send a signal, if the process still exists."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signum)
 
 
 def descendants(ancestor: int) -> list[int]:
-    """Processes below `ancestor`, by /proc."""
+    """Return the processes below `ancestor`, by /proc."""
     parents = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -146,7 +146,7 @@ def descendants(ancestor: int) -> list[int]:
 
 
 def group(engine: int) -> list[int]:
-    """[-engine], which `kill` takes for the whole group, while the group has a member (systems without /proc)."""
+    """Return [-engine], the whole group to `kill`, while the group has a member (systems without /proc)."""
     try:
         os.killpg(engine, 0)
     except (ProcessLookupError, PermissionError):

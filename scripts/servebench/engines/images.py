@@ -1,4 +1,4 @@
-"""Container images for apptainer: pulled once by digest into the cache, for nodes that cannot reach a registry."""
+"""Pull container images for apptainer into the cache, once, by digest, for nodes that cannot reach a registry."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from servebench.machine.infrastructure import InfrastructureError, locked
 
 
 def reference(entry: Mapping[str, Any]) -> str:
-    """How an entry of envs/images.yaml is named, by digest."""
+    """Return `repository@digest` of an entry of envs/images.yaml."""
     return f"{entry['repository']}@{entry['digest']}"
 
 
 def path(entry: Mapping[str, Any], cache_root: Path) -> Path:
-    """Where the pulled image is, or would be: `<cache>/images/<digest>.sif`."""
+    """Return the place of the pulled image, there or not: `<cache>/images/<digest>.sif`."""
     return cache_root / "images" / f"{entry['digest'].removeprefix('sha256:')}.sif"
 
 
 def pull(entry: Mapping[str, Any], cache_root: Path, progress: Callable[[str], None]) -> Path:
-    """Pull the image unless it is there; raises `InfrastructureError` when it cannot be had."""
+    """Pull the image unless the cache has it; raises `InfrastructureError` when it cannot be pulled."""
     target = path(entry, cache_root)
     with locked(target.with_suffix(".lock"), waiting=progress):
         if target.exists():

@@ -46,7 +46,7 @@ log = logging.getLogger("servebench")
 
 
 class Process:
-    """An engine under its guard, from its start: what runs before, and beneath, a `Server`."""
+    """An engine under its guard, from its launch on; once it is ready, a `Server` stands for it."""
 
     def __init__(
         self, command: Command, env: Mapping[str, str], log_path: Path, stop_timeout_s: float, cpus: Sequence[int]

@@ -1,7 +1,7 @@
-"""What llama-server's log says: about its start, and about each request.
+"""Read llama-server's log: its start, and each request.
 
-Lines seen on builds b10434 to b11549; older builds word them differently, and a build that does not write a line gives
-None for it. With `--log-prefix` off (as Ollama starts it) the time stamps are missing and `started_s` is None.
+The lines are those of builds b10434 to b11549; older builds word them differently. A line that a build does not write
+gives None. With `--log-prefix` off (as Ollama starts it) the time stamps are missing and `started_s` is None.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ N_CTX_SLOT = re.compile(r"n_ctx_slot = (\d+)")
 KV_UNIFIED = re.compile(r"kv_unified = '?(true|false)'?")
 THREADS = re.compile(r"(?:system_info: |threadpool init, )n_threads = (\d+)")
 OFFLOADED = re.compile(r"offloaded (\d+)/(\d+) layers to GPU")
-# Told from verbosity 4 on, but for a prompt cache of 0, which a warning tells of at any.
+# Logged from verbosity 4 on; only a prompt cache of 0 is a warning at any verbosity.
 N_CTX = re.compile(r"llama_context: n_ctx\s+= (\d+)")
 N_BATCH = re.compile(r"llama_context: n_batch\s+= (\d+)")
 N_UBATCH = re.compile(r"llama_context: n_ubatch\s+= (\d+)")
@@ -35,7 +35,7 @@ CANCEL = re.compile(r"cancel task, id_task = (?P<task>\d+)")
 
 @dataclass(slots=True)
 class Request:
-    """One request as the log tells it. Times in seconds since the server's start, durations in ms; None: not told."""
+    """One request, as logged. Times in seconds since the server's start, durations in ms; None: not logged."""
 
     task: int
     slot: int
@@ -52,8 +52,10 @@ class Request:
 
 
 def start(log: str) -> dict[str, Any]:
-    """Facts of the start: slots, n_ctx_slot, n_ctx (of all), kv_unified, n_batch, n_ubatch, cache_ram_mib (-1: without
-    a limit), threads, offloaded_layers, all_layers, build.
+    """Return the facts of the start.
+
+    They are slots, n_ctx_slot, n_ctx (of all slots), kv_unified, n_batch, n_ubatch, cache_ram_mib (-1: no limit),
+    threads, offloaded_layers, all_layers and build.
     """
     offloaded = OFFLOADED.search(log)
     unified = KV_UNIFIED.search(log)
@@ -80,7 +82,7 @@ def _cache_ram(log: str) -> int | None:
 
 
 def requests(log: str) -> list[Request]:
-    """All requests that got a slot, in order."""
+    """Return all requests that got a slot, in order."""
     known: dict[int, Request] = {}
     busy: set[int] = set()
     for line in log.splitlines():
@@ -100,7 +102,7 @@ def requests(log: str) -> list[Request]:
 
 
 def columns(found: list[Request]) -> dict[str, list[Any]]:
-    """The requests as columns, for a table."""
+    """Return the requests as columns, for a table."""
     return {field.name: [getattr(request, field.name) for request in found] for field in fields(Request)}
 
 

@@ -1,4 +1,4 @@
-"""llama.cpp's HTTP server: from the wheel (venv), as the `llama-server` binary, or in a container."""
+"""Run llama.cpp's HTTP server: from the wheel (venv), as the `llama-server` binary, or in a container."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class LlamaServer(Adapter):
 
     @staticmethod
     def cache_types(setting: plan.Setting) -> tuple[str, str]:
-        """`-ctk` and `-ctv`, or their variables."""
+        """Return `-ctk` and `-ctv`, or their variables."""
         key = value(setting.args, ("-ctk", "--cache-type-k")) or setting.env.get("LLAMA_ARG_CACHE_TYPE_K")
         val = value(setting.args, ("-ctv", "--cache-type-v")) or setting.env.get("LLAMA_ARG_CACHE_TYPE_V")
         return key or "f16", val or "f16"
 
     @staticmethod
     def micro_batch(argv: Sequence[str]) -> int | None:
-        """Return its `-ub`, or the default."""
+        """Return `-ub`, or the default."""
         return integer(argv, ("-ub", "--ubatch-size")) or MICRO_BATCH
 
     @staticmethod
@@ -58,7 +58,7 @@ class LlamaServer(Adapter):
         return post(client, "/tokenize", {"content": prompt, "add_special": True, "parse_special": True})
 
     def command(self, port: int) -> Command:
-        """The setting's own arguments come last and win; what they give is not given before."""
+        """Return the command; the setting's own arguments come last and win, and are not given twice."""
         if self.launch.model_path is None:
             raise InfrastructureError(f"settings.{self.setting.name}.model: llama-server needs a GGUF file")
         given = self.setting.args
@@ -77,7 +77,7 @@ class LlamaServer(Adapter):
         return runtime.command(self.launch, argv, port=port, in_venv=[str(LAUNCHER)], in_image=[])
 
     def inspect(self, client: httpx.Client) -> dict[str, Any]:
-        """/props, /slots, /v1/models, and what only the log tells: kv_unified, threads, offloaded layers, batches."""
+        """Ask /props, /slots and /v1/models; kv_unified, threads, offloaded layers and batches are only in the log."""
         props = client.get("/props").json()
         slots = client.get("/slots").json()
         models = client.get("/v1/models").json()["data"][0]
@@ -108,7 +108,7 @@ class LlamaServer(Adapter):
         }
 
     def compare(self, facts: Mapping[str, Any]) -> list[Difference]:
-        """Slots, context per slot, caches, model, quantization, threads, batches, everything on the GPU."""
+        """Compare slots, context per slot, caches, model, quantization, threads, batches, and layers on the GPU."""
         args = self.setting.args
         asked: dict[str, Any] = {"slots": self.setting.slots}
         unified = last(args, ("-kvu", "--kv-unified"), ("-no-kvu", "--no-kv-unified"))
@@ -131,7 +131,7 @@ class LlamaServer(Adapter):
         return unlike(asked, facts) + self._context(facts, bool(unified))
 
     def _context(self, facts: Mapping[str, Any], unified: bool) -> list[Difference]:
-        """A slot holds its part; with one shared cache it may hold the whole, up to what the model was made for."""
+        """Compare a slot's context: its part, or all of a shared cache, but no more than the model was made for."""
         if self.setting.context is None:
             return []
         asked = self.setting.context * (self.setting.slots if unified else 1)
@@ -143,7 +143,7 @@ class LlamaServer(Adapter):
         return [Difference(what="n_ctx_slot", asked=asked, got=facts["n_ctx_slot"])]
 
     def probe(self, client: httpx.Client) -> list[Difference]:
-        """As for all, but only once every slot is idle: work may go on after a client has left."""
+        """Probe as for every engine, but once every slot is idle: work may go on after a client has left."""
         deadline = time.monotonic() + IDLE_TIMEOUT_S
         while any(slot["is_processing"] for slot in client.get("/slots").json()):
             if time.monotonic() >= deadline:
@@ -153,9 +153,9 @@ class LlamaServer(Adapter):
 
 
 def _cache_tokens(log: Mapping[str, Any], n_ctx_slot: int, slots: int, n_ctx_train: int | None) -> int | None:
-    """Tokens of the KV cache: as the log says, else the slots' own parts, or what a slot may hold of a shared one.
+    """Return the tokens of the KV cache: as logged, else the slots' parts, or what a slot may hold of a shared cache.
 
-    None where a slot may hold as much as the model was made for: a shared cache may be larger than that.
+    None when a slot may hold as much as the model was made for: a shared cache may be larger.
     """
     if log["n_ctx"] is not None or log["kv_unified"] is None:
         found: int | None = log["n_ctx"]

@@ -1,4 +1,4 @@
-"""Ollama: `ollama serve` as a binary or a container, and the llama-server it starts (Ollama 0.30 and later)."""
+"""Run `ollama serve`, a binary or a container, and the llama-server that it starts (Ollama 0.30 and later)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from servebench.machine.infrastructure import InfrastructureError
 from servebench.models import ollama as store
 
 SPAWN = re.compile(r'msg="starting llama-server"\s+cmd="((?:[^"\\]|\\.)*)"')
-# Each stands in the log once for every start of an inner server. Releases word one or the other differently.
+# Each is logged once for every start of an inner server. Some releases word one or another differently.
 STARTS = (
     SPAWN,
     re.compile(r'msg="[^"]*started in [\d.]+ seconds"'),
@@ -34,7 +34,7 @@ class Ollama(Adapter):
     """Slots are OLLAMA_NUM_PARALLEL, the context is OLLAMA_CONTEXT_LENGTH.
 
     A model of an `ollama://` source is served from its store by its own name, any other GGUF is created under the
-    model's key. What counts is what the llama-server that Ollama starts was told, and that is read from the log.
+    model's key. What counts are the arguments of the llama-server that Ollama starts; they are read from the log.
     """
 
     start_s = 15.0
@@ -44,12 +44,12 @@ class Ollama(Adapter):
 
     @staticmethod
     def cache_types(setting: plan.Setting) -> tuple[str, str]:
-        """OLLAMA_KV_CACHE_TYPE, for both."""
+        """Return OLLAMA_KV_CACHE_TYPE, for both."""
         kind = setting.env.get("OLLAMA_KV_CACHE_TYPE") or "f16"
         return kind, kind
 
     def command(self, port: int) -> Command:
-        """`ollama serve` on the store that holds the model."""
+        """Return `ollama serve` on the store that holds the model."""
         if self.launch.model_path is None:
             raise InfrastructureError(f"settings.{self.setting.name}.model: Ollama needs a model")
         env = {
@@ -75,25 +75,25 @@ class Ollama(Adapter):
 
     @property
     def store(self) -> Path:
-        """OLLAMA_MODELS: where the blob lies, or beside the cache's own files."""
+        """OLLAMA_MODELS: the store of the blob, or a folder beside the cache's own files."""
         assert self.launch.model_path is not None
         base = self.launch.model_path.parent.parent
         return base if self.pulled else base / "ollama-created"
 
     @property
     def model(self) -> str:
-        """Ollama's name of the model."""
+        """The model's name in Ollama."""
         if self.pulled:
             return store.parse(self.setting.model.source or "").name
         return f"{self.setting.model.key}:latest"
 
     @property
     def extra(self) -> dict[str, Any]:
-        """Thinking off: of all switches only this one is heard on /v1."""
+        """Thinking off: the only switch that /v1 heeds."""
         return {"reasoning_effort": "none"} if self.thinking_off else {}
 
     def prepare(self, client: httpx.Client) -> None:
-        """Create the model if it is not in the store, then load it: the first answer of the port means nothing."""
+        """Create the model if the store lacks it, then load it: Ollama answers before it has loaded any model."""
         names = [entry["name"] for entry in client.get("/api/tags").json()["models"]]
         if self.model not in names:
             if self.pulled:
@@ -121,7 +121,7 @@ class Ollama(Adapter):
         return LaunchFailed(f"ollama {why}", log_tail(self.launch.log_path, 30))
 
     def inspect(self, client: httpx.Client) -> dict[str, Any]:
-        """/api/version, /api/ps, and from the log: the spawn line, the inner server's start, truncated prompts."""
+        """Ask /api/version and /api/ps; the log has the spawn line, the inner server's start, truncated prompts."""
         log = self.log()
         spawned = [shlex.split(line.replace('\\"', '"')) for line in SPAWN.findall(log)]
         inner = spawned[-1] if spawned else []
@@ -160,7 +160,7 @@ class Ollama(Adapter):
         }
 
     def compare(self, facts: Mapping[str, Any]) -> list[Difference]:
-        """Parallelism and context of the inner server, one start of it, nothing truncated, everything on the GPU."""
+        """Compare the inner server's slots and context; it must start once, truncate nothing and be all on the GPU."""
         asked: dict[str, Any] = {
             "loaded": True,
             "slots": self.setting.slots,

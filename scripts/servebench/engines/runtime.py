@@ -1,4 +1,4 @@
-"""How an engine is run: a binary, a virtual environment, or a container image by digest (docker or apptainer)."""
+"""Run an engine as a binary, in a virtual environment, or in a container image by digest (docker or apptainer)."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def command(
     mount: Path | None = None,
     writable: bool = False,
 ) -> Command:
-    """The whole command for the engine's arguments `argv`.
+    """Return the whole command for the engine's arguments `argv`.
 
     `in_venv` is what the environment's interpreter runs (a script, or -m and a module), `in_image` what the container
-    runs before `argv` when that is not the image's own entry point. `mount` is the directory a container sees as
-    /models, read-only unless `writable`: where the model lies, if not said.
+    runs before `argv` when that is not the image's own entry point. `mount` is the directory that a container sees as
+    /models, read-only unless `writable`; by default the model's directory.
     """
     engine, env = launch.setting.engine, {**(env or {}), **launch.setting.env}
     if engine.runtime == "container":
@@ -59,7 +59,7 @@ def command(
 
 
 def inside(launch: Launch, path: Path, mount: Path | None = None) -> str:
-    """A path at or below `mount` (the model's directory, if not said) as the server sees it."""
+    """Return a path at or below `mount` (by default the model's directory) as the server sees it."""
     if launch.setting.engine.runtime == "container":
         return str(MODELS_INSIDE / path.relative_to(mount or _directory(launch)))
     return str(path)
@@ -71,13 +71,13 @@ def _directory(launch: Launch) -> Path:
 
 
 def bind_address(launch: Launch) -> str:
-    """What the server listens on: loopback; in docker everything, of which only the loopback port is published."""
+    """Return what the server listens on: loopback; in docker all addresses, published on the loopback port only."""
     docker = launch.setting.engine.runtime == "container" and _container_tool(launch) == "docker"
     return "0.0.0.0" if docker else "127.0.0.1"
 
 
 def image(engine: plan.Engine) -> dict[str, Any]:
-    """The engine's entry of envs/images.yaml: repository, tag, digest, cuda."""
+    """Return the engine's entry of envs/images.yaml: repository, tag, digest, cuda."""
     known = yaml.safe_load((ROOT / "envs" / "images.yaml").read_text(encoding="utf-8"))
     return dict(known[engine.image])
 
@@ -126,7 +126,7 @@ def _container(launch: Launch, argv: list[str], port: int, env: dict[str, str], 
 
 
 def container_pid(name: str) -> int:
-    """The container's first process as this machine counts: it descends from docker's daemon, not from us."""
+    """Return the pid of the container's first process on this machine: a child of docker's daemon, not of ours."""
     told, complaint = _docker("inspect", "--format", "{{.State.Pid}}", name)
     if not told.isdigit():
         raise InfrastructureError(f"docker does not tell the process of {name}: {complaint}")
@@ -134,7 +134,7 @@ def container_pid(name: str) -> int:
 
 
 def remove_container(name: str) -> None:
-    """Remove a container, if it is still there, and wait until docker lists it no more.
+    """Remove a container, if docker still has it, and wait until docker lists it no more.
 
     Raises `InfrastructureError` with docker's words when it stays, or docker does not answer.
     """
@@ -154,7 +154,7 @@ def remove_container(name: str) -> None:
 
 
 def _docker(*words: str) -> tuple[str, str]:
-    """(what it says, what it complains of when it fails)."""
+    """Run docker; returns its output and, when it fails, its error."""
     try:
         answer = subprocess.run(
             ["docker", *words], capture_output=True, text=True, check=False, timeout=DOCKER_TIMEOUT_S

@@ -1,4 +1,4 @@
-"""SGLang (experimental): from a virtual environment or a container."""
+"""Run SGLang (experimental) from a virtual environment or a container."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Sglang(Adapter):
 
     @staticmethod
     def cache_types(setting: plan.Setting) -> tuple[str, str]:
-        """`--kv-cache-dtype`, for both."""
+        """Return `--kv-cache-dtype`, for both."""
         return arguments.cache_dtype(setting.args)
 
     @staticmethod
     def gpus(setting: plan.Setting) -> int:
-        """Return the product of the sizes of its parallelism."""
+        """Return the product of the sizes of parallelism."""
         return arguments.gpus(setting.args)
 
     @staticmethod
@@ -41,7 +41,7 @@ class Sglang(Adapter):
         return arguments.share(setting, "--mem-fraction-static", MEMORY_SHARE)
 
     def command(self, port: int) -> Command:
-        """`python -m sglang.launch_server`; the setting's own arguments come last and win."""
+        """Return `python -m sglang.launch_server …`; the setting's own arguments come last and win."""
         if self.launch.model_path is None:
             raise InfrastructureError(f"settings.{self.setting.name}.model: SGLang needs a snapshot's directory")
         given = self.setting.args
@@ -59,11 +59,11 @@ class Sglang(Adapter):
 
     @property
     def extra(self) -> dict[str, Any]:
-        """Thinking off, by the chat template's own switch."""
+        """Thinking off, by the chat template's switch."""
         return {"chat_template_kwargs": {"enable_thinking": False}} if self.thinking_off else {}
 
     def inspect(self, client: httpx.Client) -> dict[str, Any]:
-        """/get_server_info, /v1/models and /metrics."""
+        """Ask /get_server_info, /v1/models and /metrics."""
         info = client.get("/get_server_info").json()
         card = client.get("/v1/models").json()["data"][0]
         found = metrics.scrape(client)
@@ -80,7 +80,7 @@ class Sglang(Adapter):
         }
 
     def compare(self, facts: Mapping[str, Any]) -> list[Difference]:
-        """Slots, context, model."""
+        """Compare slots, context and model."""
         asked: dict[str, Any] = {
             "slots": self.setting.slots,
             "n_ctx_slot": self.setting.context,

@@ -44,7 +44,7 @@ class Machine:
     device_gib: float | None = None  # more than this is an error at start
 
     def step_s(self, streams: int) -> float:
-        """Seconds for one token of each of `streams`: straight lines between the given speeds on log-log axes."""
+        """Return the seconds for one token of each of `streams`: log-log interpolation between the given speeds."""
         points = sorted((int(n), speed) for n, speed in self.decode_tok_s.items())
         numbers = [n for n, _ in points]
         at = bisect_left(numbers, streams)
@@ -60,7 +60,7 @@ class Machine:
 
 
 def count_tokens(text: str) -> int:
-    """About what a tokenizer of today makes of it: 4 ASCII characters or 1.4 others to a token."""
+    """Estimate a text's tokens as a tokenizer of today would count them: 4 ASCII characters or 1.4 others each."""
     others = sum(ord(character) > 127 for character in text)
     return max(1, round((len(text) - others) / 4 + others / 1.4))
 
@@ -86,7 +86,7 @@ class Request:
         self.gone = False
 
     def token(self) -> bool:
-        """Send one token; whether it was the last."""
+        """Send one token; returns whether it was the last."""
         self.done += 1
         if self.stream:
             self.connection.event(
@@ -133,7 +133,7 @@ class Engine:
 
     @property
     def healthy(self) -> bool:
-        """Whether the model would be loaded by now."""
+        """Return whether the model would be loaded by now."""
         return time.monotonic() >= self.healthy_at
 
     def submit(self, request: Request) -> None:
@@ -142,11 +142,11 @@ class Engine:
         self.work.set()
 
     def leave(self, request: Request) -> None:
-        """A client is gone: its slot is free at the next step."""
+        """Drop the requests of a client that is gone: its slot is free at the next step."""
         request.gone = True
 
     def facts(self) -> dict[str, Any]:
-        """What it says about itself at /props."""
+        """Return what /props says."""
         return {
             "total_slots": self.slots,
             "n_ctx_slot": self.machine.context,
@@ -157,7 +157,7 @@ class Engine:
         }
 
     async def serve(self) -> None:
-        """For ever: admit, prefill, decode one step. Times are kept by due times, so that lateness does not add up."""
+        """Admit, prefill and decode, step by step, for ever. Steps have due times, so that lateness does not add up."""
         due = time.monotonic()
         while True:
             self._drop_gone()
@@ -182,7 +182,7 @@ class Engine:
 
     @staticmethod
     async def _until(due: float) -> float:
-        """Sleep until `due`; what is already more than 50 ms late starts anew from now."""
+        """Sleep until `due`; when `due` is more than 50 ms ago, count from now instead."""
         await asyncio.sleep(max(0.0, due - time.monotonic()))
         return due if time.monotonic() - due < 0.05 else time.monotonic()
 
@@ -251,7 +251,7 @@ class Connection(asyncio.Protocol):
         self.engine.submit(request)
 
     def event(self, choice: dict[str, Any] | None, usage: dict[str, Any] | None = None) -> None:
-        """One event of a stream."""
+        """Send one event of a stream."""
         chunk = {
             "id": "chatcmpl-simulated",
             "object": "chat.completion.chunk",
@@ -262,13 +262,13 @@ class Connection(asyncio.Protocol):
         self._chunk(b"data: " + json.dumps(chunk).encode() + b"\n\n")
 
     def end_stream(self) -> None:
-        """The stream's last words."""
+        """Send the last chunk and [DONE]."""
         self._chunk(b"data: [DONE]\n\n")
         self.transport.write(b"0\r\n\r\n")
         self.request = None
 
     def answer(self, status: int, body: dict[str, Any]) -> None:
-        """A whole JSON answer."""
+        """Send a JSON answer that is no stream."""
         self.request = None
         content = json.dumps({"model": self.engine.machine.model, **body}).encode()
         head = f"HTTP/1.1 {status} _\r\nContent-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"

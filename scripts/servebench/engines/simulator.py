@@ -1,4 +1,4 @@
-"""The simulator: our own process in place of an engine, for rehearsals and tests (`simulated.py`)."""
+"""Run the simulator in place of an engine, for rehearsals and tests (`simulated.py`)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GIB = 2**30
 class Simulator(Adapter):
     """The engine's options are `Machine`'s, and `weights_gib` and `kv_bytes_per_token`, which give its memory.
 
-    The setting's own arguments mean nothing to it; a rehearsal keeps them so that they are seen in the tables.
+    The simulator reads none of the setting's arguments; a rehearsal keeps them for the tables.
     """
 
     uses_gpu = False
@@ -35,11 +35,11 @@ class Simulator(Adapter):
 
     @staticmethod
     def gpus(setting: plan.Setting) -> int:
-        """Return how many GPUs the engine that it stands for would need, so that a rehearsal asks for as many."""
+        """Return how many GPUs the rehearsed engine needs, so that a rehearsal asks for as many."""
         return arguments.gpus(setting.args)
 
     def command(self, port: int) -> Command:
-        """The simulator in this interpreter."""
+        """Return the simulator in this interpreter."""
         options = dict(self.setting.engine.options)
         weights_gib, per_token = options.pop("weights_gib", None), options.pop("kv_bytes_per_token", 0)
         if unknown := set(options) - OPTIONS - {"thinking"}:
@@ -60,7 +60,7 @@ class Simulator(Adapter):
         return Command(argv=[sys.executable, str(SERVER), json.dumps(machine)], env=dict(self.setting.env))
 
     def inspect(self, client: httpx.Client) -> dict[str, Any]:
-        """/props."""
+        """Ask /props."""
         props = client.get("/props").json()
         return {
             "version": f"simulator of servebench {servebench.__version__}",
@@ -72,5 +72,5 @@ class Simulator(Adapter):
         }
 
     def compare(self, facts: Mapping[str, Any]) -> list[Difference]:
-        """Slots and context."""
+        """Compare slots and context."""
         return unlike({"slots": self.setting.slots, "n_ctx_slot": self.setting.context}, facts)

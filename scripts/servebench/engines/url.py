@@ -1,4 +1,4 @@
-"""A server we did not start: any OpenAI-compatible address (LM Studio, TGI, a cloud endpoint)."""
+"""Attach to a server we did not start, at any OpenAI-compatible address (LM Studio, TGI, a cloud endpoint)."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Url(Adapter):
 
     @staticmethod
     def gpus(setting: plan.Setting) -> int:
-        """Return 0: the server is somewhere else."""
+        """Return 0: the server runs on another machine."""
         return 0
 
     def command(self, port: int) -> Command:
-        """There is none."""
+        """Refuse: a server at a URL is not started by us."""
         raise InfrastructureError(f"engines.{self.setting.engine.key}: a server at a URL is not started by us")
 
     @property
@@ -50,23 +50,23 @@ class Url(Adapter):
         return self.setting.engine.url.rstrip("/").removesuffix("/v1")
 
     def headers(self) -> dict[str, str]:
-        """The API key, from the environment only."""
+        """Return the header with the API key, which comes from the environment only."""
         engine = self.setting.engine
         if engine.api_key_env is None:
             return {}
         return {"Authorization": f"Bearer {api_key(f'engines.{engine.key}.api_key_env', engine.api_key_env)}"}
 
     def inspect(self, client: httpx.Client) -> dict[str, Any]:
-        """The models it lists, and its `Server` header."""
+        """Ask for the models that the server lists, and its `Server` header."""
         response = client.get("/v1/models")
         found: dict[str, Any] = {"version": response.headers.get("server"), "build": None, "models": None}
         if response.is_success:
-            with suppress(ValueError, KeyError, TypeError, AttributeError):  # it lists none
+            with suppress(ValueError, KeyError, TypeError, AttributeError):  # the server lists no models
                 found["models"] = [entry.get("id") for entry in response.json()["data"]]
         return found
 
     def compare(self, facts: Mapping[str, Any]) -> list[Difference]:
-        """Only whether it has the model, where it lists any."""
+        """Compare the model alone, with those the server lists, if it lists any."""
         if facts["models"] and self.model not in facts["models"]:
             return [Difference(what="model", asked=self.model, got=", ".join(map(str, facts["models"])))]
         return []
@@ -74,8 +74,10 @@ class Url(Adapter):
 
 @contextmanager
 def attached(adapter: Url) -> Iterator[Server]:
-    """A `Server` for the address, once it has given a token, for this session alone: two at once would measure each
-    other, on whatever nodes they run. Raises `LaunchFailed` when it gives none in time."""
+    """Yield a `Server` for the address, once it has given a token, to this session alone.
+
+    Two sessions at once, on whatever nodes, would measure each other. Raises `LaunchFailed` when no token comes.
+    """
     name = hashlib.sha256(adapter.root.encode()).hexdigest()[:16]
     lock = cache.root(adapter.launch.runtime.cache) / "locks" / f"url-{name}.lock"
     waiting = "waiting for %s; another session measures it"
@@ -141,12 +143,12 @@ def _attached(adapter: Url) -> Iterator[Server]:
 
 
 def round_trips(client: httpx.Client) -> dict[str, float]:
-    """Round-trip time to the server: `round_trip_p50_s`, `_min_s` and `_max_s` over `ROUND_TRIPS` small requests.
+    """Measure the round-trip time: `round_trip_p50_s`, `_min_s` and `_max_s` over `ROUND_TRIPS` small requests.
 
-    Each is `GET /v1/models` on an open connection, from before it is sent until all of its reply is there: the server's
-    own time for it is included, and where the server closes every connection, that for another one. The time to connect
-    would be shorter: behind a cloud's front end it is the time to that front end, and not to the server. Raises
-    httpx.HTTPError.
+    Each is `GET /v1/models` on an open connection, from before it is sent until its whole reply has arrived. The
+    server's own time for the request is included; so is the time to connect, when the server closes every connection.
+    The time to connect alone would be shorter: behind a cloud's front end it ends at that front end, not at the
+    server. Raises httpx.HTTPError.
     """
     client.get("/v1/models")  # opens the connection where the server has closed it
     seconds = []

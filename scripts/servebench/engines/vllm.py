@@ -1,4 +1,4 @@
-"""vLLM: from a virtual environment (CUDA or CPU build) or a container."""
+"""Run vLLM from a virtual environment (CUDA or CPU build) or a container."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from servebench.machine.infrastructure import InfrastructureError
 
 IDLE_TIMEOUT_S = 30.0
 MEMORY_SHARE = 0.92  # vLLM's own --gpu-memory-utilization
-# Builds differ in the device's name and in whether both stand on one line; /metrics is preferred.
+# Builds differ in the device's name and in whether size and concurrency share a line; /metrics is preferred.
 CACHE_TOKENS = re.compile(r"(?:GPU|CPU) KV cache size: ([\d,]+) tokens")
-# The arguments as it has read them, in its first lines.
+# The arguments as vLLM has read them, in the log's first lines.
 SLOTS = re.compile(r"non-default args: \{.*'max_num_seqs': (\d+)")
 CONCURRENCY = re.compile(r"Maximum concurrency for ([\d,]+) tokens per request: ([\d.]+)x")
 ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
@@ -35,12 +35,12 @@ class Vllm(Adapter):
 
     @staticmethod
     def cache_types(setting: plan.Setting) -> tuple[str, str]:
-        """`--kv-cache-dtype`, for both."""
+        """Return `--kv-cache-dtype`, for both."""
         return arguments.cache_dtype(setting.args)
 
     @staticmethod
     def gpus(setting: plan.Setting) -> int:
-        """Return the product of the sizes of its parallelism."""
+        """Return the product of the sizes of parallelism."""
         return arguments.gpus(setting.args)
 
     @staticmethod
@@ -54,7 +54,7 @@ class Vllm(Adapter):
         return post(client, "/tokenize", request)
 
     def command(self, port: int) -> Command:
-        """`vllm serve`; the setting's own arguments come last and win."""
+        """Return `vllm serve …`; the setting's own arguments come last and win."""
         if self.launch.model_path is None:
             raise InfrastructureError(f"settings.{self.setting.name}.model: vLLM needs a snapshot's directory")
         given = self.setting.args
@@ -64,7 +64,7 @@ class Vllm(Adapter):
         argv += unless(given, self.slots.flags, str(self.setting.slots))
         if self.setting.context is not None:
             argv += unless(given, self.context.flags, str(self.setting.context))
-        # What the model's files say of sampling would change the workload without a word.
+        # The sampling settings in the model's files would change the workload silently.
         argv += unless(given, ("--generation-config",), "vllm")
         argv += given
         return runtime.command(
@@ -78,11 +78,11 @@ class Vllm(Adapter):
 
     @property
     def extra(self) -> dict[str, Any]:
-        """Thinking off, by the chat template's own switch."""
+        """Thinking off, by the chat template's switch."""
         return {"chat_template_kwargs": {"enable_thinking": False}} if self.thinking_off else {}
 
     def inspect(self, client: httpx.Client) -> dict[str, Any]:
-        """/version, /v1/models, /metrics, and what only the log tells."""
+        """Ask /version, /v1/models and /metrics; some facts are only in the log."""
         found = metrics.scrape(client)
         card = client.get("/v1/models").json()["data"][0]
         cache = found.labels("vllm:cache_config_info")
@@ -107,7 +107,7 @@ class Vllm(Adapter):
         }
 
     def compare(self, facts: Mapping[str, Any]) -> list[Difference]:
-        """Slots, context, model, and a KV cache that holds at least one whole request."""
+        """Compare slots, context and model; the KV cache must hold at least one whole request."""
         asked: dict[str, Any] = {"slots": self.setting.slots, "model_alias": self.model}
         asked["n_ctx_slot"] = self.setting.context
         if self.launch.model_path is not None:
@@ -119,7 +119,7 @@ class Vllm(Adapter):
         return found
 
     def probe(self, client: httpx.Client) -> list[Difference]:
-        """As for all, but only once nothing runs: /health stays 200 when the engine's core is dead or frozen."""
+        """Probe as for every engine, but once no request runs: /health stays 200 when the core is dead or frozen."""
         deadline = time.monotonic() + IDLE_TIMEOUT_S
         while (running := metrics.scrape(client).total("vllm:num_requests_running")) and running > 0:
             if time.monotonic() >= deadline:
@@ -129,7 +129,10 @@ class Vllm(Adapter):
 
 
 def _speculation(found: metrics.Metrics) -> dict[str, float | None]:
-    """Since the start; the mean length, as vLLM's own log counts it, includes the token that needs no draft."""
+    """Return the figures of speculative decoding since the start.
+
+    The mean length includes the token that needs no draft, as in vLLM's own log.
+    """
     drafts, tokens, accepted = (
         found.total(f"vllm:spec_decode_num_{what}_total") for what in ("drafts", "draft_tokens", "accepted_tokens")
     )

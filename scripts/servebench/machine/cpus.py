@@ -1,4 +1,4 @@
-"""Which CPUs the server gets and which the load generator: as many as the configuration says, never the same."""
+"""Allot CPUs to the server and to the load generator: as many as the configuration says, never the same."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ NODES = Path("/sys/devices/system/node")
 
 
 def allot(asked: Mapping[str, int] | None) -> dict[str, list[int]]:
-    """CPU numbers of `server` and `load`; {} when nothing is asked. The server's come first and, where they fit, from
-    one NUMA node. Raises `InfrastructureError` when there are fewer than asked for.
+    """Return the CPU numbers of `server` and `load`; {} when nothing is asked.
+
+    The server's come first and, if they fit, from one NUMA node. Raises `InfrastructureError` when too few are usable.
     """
     if not asked:
         return {}
@@ -32,7 +33,7 @@ def allot(asked: Mapping[str, int] | None) -> dict[str, list[int]]:
 
 
 def numa_nodes(cpus: Sequence[int]) -> list[int] | None:
-    """The NUMA nodes these CPUs belong to; None where the system does not tell."""
+    """Return the NUMA nodes these CPUs belong to; None when the system does not say."""
     nodes = _nodes()
     return sorted(node for node, members in nodes.items() if members & set(cpus)) if nodes else None
 

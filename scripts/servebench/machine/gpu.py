@@ -1,4 +1,4 @@
-"""NVIDIA GPUs by NVML: which there are, and samples of one. What the driver does not give is None, never 0."""
+"""List and sample NVIDIA GPUs by NVML. What the driver does not give is None, never 0."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pynvml as nvml
 from servebench.machine.infrastructure import InfrastructureError
 
 GIB = 2**30
-HIDING = ("", "-1", "NoDevFiles", "void", "none")  # what stands in CUDA_VISIBLE_DEVICES to say: no GPU
+HIDING = ("", "-1", "NoDevFiles", "void", "none")  # values of CUDA_VISIBLE_DEVICES that mean: no GPU
 # Clock limits that mean the GPU is slower than it could be; idle and applications' settings are not among them.
 THROTTLES: Mapping[str, int] = {
     "power_cap": nvml.nvmlClocksThrottleReasonSwPowerCap,
@@ -37,24 +37,24 @@ class Gpu:
 
 
 def gpus() -> list[Gpu]:
-    """All GPUs in NVML's order, MIG instances in place of the GPUs they are cut from; [] without NVML."""
+    """List all GPUs in NVML's order, MIG instances in place of the GPUs they are cut from; [] without NVML."""
     with _session() as there:
         return [_describe(handle) for handle in _handles()] if there else []
 
 
 def resolve(device: str | None, environ: Mapping[str, str] = os.environ) -> Gpu | None:
-    """The GPU to use: `device` (a UUID, its beginning, or an index), else CUDA_VISIBLE_DEVICES' first, else the first.
+    """Return the GPU to use: `device` (a UUID, its beginning, or an index), else the first that is `usable`.
 
-    None means the CPU: there is no GPU, or `device` is "cpu". Raises `InfrastructureError` for a device there is not.
+    None means the CPU: no GPU is usable, or `device` is "cpu". Raises `InfrastructureError` for an unknown device.
     """
     return next(iter(usable(device, environ)), None)
 
 
 def usable(device: str | None, environ: Mapping[str, str] = os.environ) -> list[Gpu]:
-    """The GPUs to choose from: those that `device` names, else CUDA_VISIBLE_DEVICES, else all.
+    """List the GPUs to choose from: those that `device` names, else CUDA_VISIBLE_DEVICES, else all.
 
-    [] means the CPU: there is no GPU, `device` is "cpu", or CUDA_VISIBLE_DEVICES hides all. Raises
-    `InfrastructureError` for a GPU there is not.
+    [] means the CPU: the machine has no GPU, `device` is "cpu", or CUDA_VISIBLE_DEVICES hides all GPUs. Raises
+    `InfrastructureError` for an unknown GPU.
     """
     if device == "cpu":
         return []
@@ -67,7 +67,7 @@ def usable(device: str | None, environ: Mapping[str, str] = os.environ) -> list[
 
 
 def named(device: str | None, environ: Mapping[str, str] = os.environ) -> list[str]:
-    """The names in `device` or CUDA_VISIBLE_DEVICES, separated by commas there; [] when there are none."""
+    """Split the comma-separated names in `device` or CUDA_VISIBLE_DEVICES; [] without names."""
     names = [name.strip() for name in (device or environ.get("CUDA_VISIBLE_DEVICES", "")).split(",")]
     return [name for name in names if name not in HIDING]
 
@@ -83,20 +83,20 @@ def _find(name: str, there: list[Gpu], where: str) -> Gpu:
 
 
 class Sampler:
-    """Samples one GPU for one process tree. The NVML session stays open for its life."""
+    """Samples one GPU for one process tree, with one NVML session from its making to `close`."""
 
     def __init__(self, uuid: str) -> None:
         nvml.nvmlInit()
         self._handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
-        # A MIG instance has memory and processes of its own. Clock, temperature, throttling and errors are told for the
-        # whole GPU and hold for it; the whole GPU's power and use are not its own.
+        # A MIG instance has memory and processes of its own. Clock, temperature, throttling and errors are known for
+        # the whole GPU and hold for the instance; the whole GPU's power and use are not the instance's.
         self._mig, self._whole = uuid.startswith("MIG"), self._handle
         with suppress(nvml.NVMLError):
             self._whole = nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(self._handle)
         self._seen_us = 0
 
     def sample(self, own: set[int]) -> dict[str, Any]:
-        """One row of the telemetry without its time; `own` are the pids of the server's process tree."""
+        """Return one row of the telemetry without its time; `own` are the pids of the server's process tree."""
         holders = self.holders()
         using = self._using()
         ours_seen = holders is not None and any(pid in own for pid in holders)
@@ -123,7 +123,7 @@ class Sampler:
         }
 
     def used_bytes(self) -> int | None:
-        """Memory in use on the device, by anybody."""
+        """Return the memory in use on the device, by any process."""
         used = _try(nvml.nvmlDeviceGetMemoryInfo, self._handle)
         return None if used is None else int(used.used)
 
@@ -132,7 +132,7 @@ class Sampler:
         nvml.nvmlShutdown()
 
     def holders(self) -> dict[int, int | None] | None:
-        """Bytes by pid of every process that has something on the GPU; None when the list is not given."""
+        """Return the bytes by pid of every process with memory on the GPU; None when the driver gives no list."""
         found: dict[int, int | None] = {}
         for query in (nvml.nvmlDeviceGetComputeRunningProcesses, nvml.nvmlDeviceGetGraphicsRunningProcesses):
             processes = _try(query, self._handle)
@@ -145,10 +145,10 @@ class Sampler:
         return found
 
     def _using(self) -> dict[int, float] | None:
-        """Share of the GPU's time by pid since the last sample; None when the driver does not tell."""
+        """Return the share of the GPU's time by pid since the last sample; None when the driver does not say."""
         try:
             samples = nvml.nvmlDeviceGetProcessUtilization(self._handle, self._seen_us)
-        except nvml.NVMLError_NotFound:  # nobody used it since
+        except nvml.NVMLError_NotFound:  # no process used the GPU since
             return {}
         except nvml.NVMLError as error:  # pynvml raises for an empty list, too
             return {} if error.value == nvml.NVML_SUCCESS else None
@@ -163,10 +163,10 @@ class Sampler:
     def _foreign(
         own: set[int], holders: dict[int, int | None] | None, using: dict[int, float] | None, ours_seen: bool
     ) -> float | None:
-        """Share of the GPU's time that others used.
+        """Return the share of the GPU's time that others used.
 
-        Unknown when the driver does not tell, or when it shows processes but none of ours: then its pids are those of
-        another namespace, and ours cannot be told from others.
+        None when the driver does not say, or lists processes but none of ours: then its pids are those of another
+        namespace, and ours cannot be distinguished from others.
         """
         if holders is None or (holders and not ours_seen):
             return None
@@ -175,14 +175,17 @@ class Sampler:
         return None if using is None else sum(share for pid, share in using.items() if pid not in own)
 
     def _throttle(self) -> str | None:
-        """Names of what slows the clocks now, joined by commas; "" for nothing."""
+        """Name what slows the clocks now, joined by commas; "" for nothing."""
         reasons = _try(nvml.nvmlDeviceGetCurrentClocksThrottleReasons, self._whole)
         return None if reasons is None else ",".join(name for name, bit in THROTTLES.items() if reasons & bit)
 
 
 def together(samples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """One row of a server on several GPUs: memory, power and errors in all; use as a mean; use by others, temperature
-    and clock where they are worst; whatever throttles any. What is unknown of one is unknown of all."""
+    """Combine the samples of a server's GPUs into one row.
+
+    Memory, power and errors are totals, use is a mean; foreign use, temperature and clock are the worst; throttles are
+    those of any GPU. A value unknown for one GPU is unknown for all.
+    """
     if len(samples) == 1:
         return dict(samples[0])
     ways: dict[str, Callable[[list[Any]], Any]] = {
@@ -197,7 +200,7 @@ def together(samples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 @contextmanager
 def _session() -> Any:
-    """An NVML session; yields False where there is no driver."""
+    """Open an NVML session; yields False without a driver."""
     try:
         nvml.nvmlInit()
     except nvml.NVMLError:
@@ -236,7 +239,7 @@ def _describe(handle: Any) -> Gpu:
 
 
 def _try(call: Callable[..., Any], *arguments: Any) -> Any:
-    """What NVML gives, or None where it gives nothing (no permission, not supported, MIG)."""
+    """Return what NVML gives; None when it gives nothing (no permission, not supported, MIG)."""
     try:
         return call(*arguments)
     except nvml.NVMLError:
@@ -244,5 +247,5 @@ def _try(call: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _known(total: Callable[[list[Any]], Any], values: Sequence[Any]) -> Any:
-    """The total, unless a part of it is unknown."""
+    """Return the total; None when a part is unknown."""
     return None if not values or any(value is None for value in values) else total(list(values))

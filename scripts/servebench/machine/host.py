@@ -1,4 +1,4 @@
-"""The host by psutil: the memory and CPU share of a process tree, and what others use of the same CPUs."""
+"""Sample the host by psutil: the memory and CPU share of a process tree, and others' use of the same CPUs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 
 def tree(pid: int | None) -> list[psutil.Process]:
-    """The process and all below it; [] when it is gone."""
+    """Return the process and all its descendants; [] when the process is gone."""
     if pid is None:
         return []
     try:
@@ -26,7 +26,7 @@ def tree(pid: int | None) -> list[psutil.Process]:
 
 
 def cpus() -> list[int]:
-    """The CPUs this process may use."""
+    """Return the CPUs this process may use."""
     if sys.platform == "linux":
         usable = sorted(os.sched_getaffinity(0))
     else:
@@ -48,7 +48,10 @@ class Sampler:
         self._before = self._read()
 
     def sample(self) -> dict[str, Any]:
-        """One row of the telemetry without its time. Shares are of all CPUs together (1: all busy), since the last."""
+        """Return one row of the telemetry without its time.
+
+        Shares are of all CPUs together (1: all busy), since the last sample.
+        """
         before, now = self._before, self._read()
         self._before = now
         capacity_s = (now["wall_s"] - before["wall_s"]) * len(self._cpus)
@@ -84,7 +87,7 @@ class Sampler:
 
 
 def _cpu_s(processes: Iterable[psutil.Process]) -> dict[tuple[int, float], float]:
-    """CPU seconds by (pid, start time), those of children that have ended included."""
+    """Return the CPU seconds by (pid, start time), those of ended children included."""
     found = {}
     for process in processes:
         try:
@@ -96,12 +99,12 @@ def _cpu_s(processes: Iterable[psutil.Process]) -> dict[tuple[int, float], float
 
 
 def _since(before: dict[tuple[int, float], float], now: dict[tuple[int, float], float]) -> float:
-    """CPU seconds between two readings. What ended in between without being collected by its parent is lost."""
+    """Return the CPU seconds between two readings, without processes that ended uncollected by their parents."""
     return sum(max(0.0, spent - before.get(key, 0.0)) for key, spent in now.items())
 
 
 def _memory(processes: Iterable[psutil.Process]) -> int | None:
-    """Resident bytes of the tree; None when it is gone."""
+    """Return the resident bytes of the tree; None when the tree is gone."""
     sizes = []
     for process in processes:
         try:
@@ -112,7 +115,7 @@ def _memory(processes: Iterable[psutil.Process]) -> int | None:
 
 
 def cgroup_throttled_s(pid: int | None) -> float | None:
-    """Of the process's control group (v2), as `throttled_s`."""
+    """Return `throttled_s` of the process's control group (v2)."""
     try:
         groups = Path(f"/proc/{pid}/cgroup").read_text(encoding="ascii")
     except OSError:
@@ -121,8 +124,10 @@ def cgroup_throttled_s(pid: int | None) -> float | None:
 
 
 def throttled_s(group: str) -> float | None:
-    """Seconds a quota kept a control group (v2), or one above it, from its CPUs, these together; None where that is
-    not told."""
+    """Return how many seconds quotas kept a control group (v2), and all groups above it, from their CPUs.
+
+    None when the system does not say.
+    """
     own = CGROUPS / group.lstrip("/")
     folders = [folder for folder in (own, *own.parents) if folder.is_relative_to(CGROUPS)]
     try:

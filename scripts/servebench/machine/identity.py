@@ -1,4 +1,4 @@
-"""Which machine this is: rows of different machines never share a comparison."""
+"""Identify this machine: rows of different machines never share a comparison."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """What it computes with: its first GPU, or its CPU where it has none."""
+        """The device that computes: the first GPU; the CPU of a machine without GPUs."""
         return self.gpus[0].name if self.gpus else self.cpu
 
 

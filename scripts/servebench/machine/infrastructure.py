@@ -20,7 +20,7 @@ _SAID = re.compile(r".*(?:no space left on device|disk quota exceeded).*", re.IG
 
 
 class InfrastructureError(Fault):
-    """Something needed is missing or broken (weights, binary, environment, lock): the job fails without a result."""
+    """A missing or broken part (weights, binary, environment, lock): the job fails without a result."""
 
 
 def api_key(where: str, name: str) -> str:

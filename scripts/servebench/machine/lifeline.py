@@ -1,4 +1,4 @@
-"""No process of ours outlives the one that started it, however that one ends."""
+"""End a process when its parent ends, however the parent ends."""
 
 from __future__ import annotations
 

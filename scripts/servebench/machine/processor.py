@@ -1,4 +1,4 @@
-"""Which processor this machine has."""
+"""Name this machine's processor."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ CPUINFO = Path("/proc/cpuinfo")  # Linux alone has it
 
 
 def name() -> str:
-    """What the processor is called; where nothing says, its architecture."""
+    """Return the processor's name; its architecture when the system gives no name."""
     if CPUINFO.is_file():
         for line in CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("model name"):

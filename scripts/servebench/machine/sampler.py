@@ -1,7 +1,7 @@
-"""The watching process: `python -m servebench.watch.sampler OPTIONS`, one JSON line per sample on standard output.
+"""The watching process: `python -m servebench.machine.sampler OPTIONS`, one JSON line per sample on standard output.
 
-A process of its own, so that neither the load generator's event loop nor its garbage collection delays a sample, and a
-sample delays nobody. It ends with the process that started it.
+It is a process of its own, so that neither the load generator's event loop nor its garbage collection delays a sample,
+and no sample delays a request. It ends with the process that started it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ from servebench.machine.lifeline import follow_parent
 
 
 def main() -> None:
-    """Sample until killed. OPTIONS is JSON: pid (of the server, or null), gpus (UUIDs, [] for the CPU), interval_s,
-    and session, the process to end with."""
+    """Sample until killed.
+
+    OPTIONS is JSON: pid (of the server, or null), gpus (UUIDs, [] for the CPU), interval_s, and session, the process to
+    end with.
+    """
     options = json.loads(sys.argv[1])
-    session = options["session"]  # not getppid: it may have died before this line
+    session = options["session"]  # not getppid: the parent may have died before this line
     follow_parent(session)
     on_host = host.Sampler(options["pid"], session)
     on_gpus = [gpu.Sampler(uuid) for uuid in options["gpus"]]

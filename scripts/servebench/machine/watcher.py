@@ -1,6 +1,6 @@
-"""Watching the machine while it is measured: memory, use, use by others, power, clocks.
+"""Watch the machine during a measurement: memory, use, use by others, power, clocks.
 
-The same table with and without a GPU; what is not known is null, never 0.
+The table is the same with and without a GPU; what is not known is null, never 0.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Watcher:
     """Samples a server's process tree and its device, from its making until `close` or the end of the `with` block."""
 
     def __init__(self, pid: int | None, gpus: Sequence[str] = (), interval_s: float = 0.5) -> None:
-        """`pid` is the server's main process (None: a server that is not ours); `gpus` are the UUIDs of its GPUs."""
+        """Start sampling. `pid` is the server's main process (None: not our server); `gpus` are its GPUs' UUIDs."""
         self.kind = "nvml" if gpus else "host"
         options = {"pid": pid, "gpus": list(gpus), "interval_s": interval_s, "session": os.getpid()}
         # Closed with the watcher.
@@ -74,18 +74,18 @@ class Watcher:
         self._file.close()
 
     def table(self, start_ns: int, end_ns: int) -> pa.Table:
-        """The samples of [start_ns, end_ns), as TELEMETRY_SCHEMA."""
+        """Return the samples of [start_ns, end_ns), as TELEMETRY_SCHEMA."""
         rows = [row for row in self._rows() if start_ns <= row["time_ns"] < end_ns]
         return pa.Table.from_pylist(rows, schema=TELEMETRY_SCHEMA)
 
     @property
     def memory_gib(self) -> float | None:
-        """Largest memory of the server's process tree so far; None when it was never known."""
+        """The largest memory of the server's process tree so far; None when it was never known."""
         known = [row["memory_bytes"] for row in self._rows() if row["memory_bytes"] is not None]
         return max(known) / GIB if known else None
 
     def _rows(self) -> Iterator[dict[str, Any]]:
-        """All whole samples so far. A sampler that died is an error, not a quiet end of the table."""
+        """Yield all complete samples so far. A sampler that died is an error, not a quiet end of the table."""
         if self._process.poll() is not None:
             raise RuntimeError(
                 f"the watching process ended with status {self._process.returncode}; see its message above"
@@ -93,13 +93,15 @@ class Watcher:
         yield from map(json.loads, self._written(0))
 
     def latest(self) -> dict[str, Any] | None:
-        """The last whole sample; None before the first."""
+        """Return the last complete sample; None before the first."""
         lines = self._written(max(0, os.fstat(self._file.fileno()).st_size - 4096))
         return dict(json.loads(lines[-1])) if lines else None
 
     def _written(self, start: int) -> list[bytes]:
-        """The whole lines from a position on; the first may be cut. The sampler writes at the same file offset, so
-        this one reads without moving it."""
+        """Return the complete lines from a position on; the first may be cut.
+
+        The sampler writes at the same file offset, so reading must not move it.
+        """
         size = os.fstat(self._file.fileno()).st_size
         written = os.pread(self._file.fileno(), size - start, start)
         return written[: written.rfind(b"\n") + 1].splitlines()
