@@ -3,11 +3,70 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import httpx
+import pytest
 
-from servebench.sessions.client import complete
+from servebench.load.endpoint import Endpoint
+from servebench.sessions.client import Asked, complete
+from servebench.tasks.task import Question
+
+
+def completed(content: bytes) -> dict[str, Any]:
+    """What becomes of a question that is answered with these bytes."""
+
+    async def ask() -> dict[str, Any]:
+        transport = httpx.MockTransport(lambda _: httpx.Response(200, content=content))
+        async with httpx.AsyncClient(transport=transport) as client:
+            return await complete(client, "http://there/v1/chat/completions", {})
+
+    return asyncio.run(ask())
+
+
+def test_content_in_parts_is_read_as_its_text_and_reasoning_stands_apart() -> None:
+    parts = [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, {"type": "text", "text": "答え: 1"}]
+    choice = {"message": {"content": parts}, "finish_reason": "stop"}
+    reply = completed(json.dumps({"choices": [choice], "usage": {"completion_tokens": 9}}).encode())
+    assert (reply["text"], reply["reasoning"], reply["tokens"]) == ("答え: 1", "hm", 9)
+
+
+def test_no_content_stays_null() -> None:
+    assert completed(b'{"choices": [{"message": {"content": null}, "finish_reason": ""}]}')["text"] is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[1]",
+        b'{"choices": []}',
+        b'{"choices": [{"delta": {}}]}',
+        b'{"choices": [{"message": {"content": 7}}]}',
+        b'{"choices": [{"message": {"content": "a"}, "finish_reason": "abort"}]}',
+        b'{"choices": [{"message": {"content": "a"}}], "usage": {"completion_tokens": -1}}',
+        b'{"error": {"message": "out of memory"}}',
+        b'{"x": ' + b"[" * 100_000,
+        b"<html>",
+    ],
+)
+def test_a_reply_of_another_shape_is_a_failed_one_with_its_evidence(content: bytes) -> None:
+    assert content[:20].decode() in completed(content)["failed"]
+
+
+def test_the_task_has_the_last_word_on_a_request_and_null_takes_a_key_out() -> None:
+    question = Question(question_id="1", text="問", gold="1")
+    endpoint = Endpoint(url="http://there", model="m", extra={"top_k": None, "stop": ["x"], "min_p": 1, "seed": None})
+    asked = Asked("mgsm", 1, question, 64, {"stop": ["。"], "min_p": None, "max_completion_tokens": 9})
+    body = asked.body(endpoint, seed=7)
+    assert body == {
+        "model": "m",
+        "messages": asked.messages,
+        "max_completion_tokens": 9,
+        "temperature": 0,
+        "top_p": 1.0,
+        "stop": ["。"],
+    }
 
 
 def test_a_reply_that_cannot_be_decompressed_is_a_failed_one_and_is_not_asked_for_again() -> None:

@@ -12,11 +12,19 @@ from servebench.engines import ADAPTERS, metrics
 from servebench.engines.base import Launch
 
 
-def probe(answer: Any, status: int = 200, *, options: dict[str, Any] | None = None) -> list[tuple[str, Any, Any]]:
-    """What the probe finds in this answer of a server at a URL."""
+def probe(
+    answer: Any, status: int = 200, *, options: dict[str, Any] | None = None, request: dict[str, Any] | None = None
+) -> list[tuple[str, Any, Any]]:
+    """What the probe finds in this answer of a server at a URL; a function answers the body of the request."""
     engine = plan.Engine(key="far", kind="url", url="http://far.invalid", options=options or {})
     setting = plan.Setting(
-        name="s", run="main", engine=engine, model=plan.Model(key="m", name="M"), slots=1, users=(1,)
+        name="s",
+        run="main",
+        engine=engine,
+        model=plan.Model(key="m", name="M"),
+        slots=1,
+        users=(1,),
+        request=request or {},
     )
     launch = Launch(
         setting=setting,
@@ -27,7 +35,12 @@ def probe(answer: Any, status: int = 200, *, options: dict[str, Any] | None = No
         log_path=Path("/nowhere"),
         devices=(),
     )
-    transport = httpx.MockTransport(lambda request: httpx.Response(status, text=json.dumps(answer)))
+
+    def answered(request: httpx.Request) -> httpx.Response:
+        content = answer(json.loads(request.content)) if callable(answer) else answer
+        return httpx.Response(status, text=json.dumps(content))
+
+    transport = httpx.MockTransport(answered)
     with httpx.Client(transport=transport, base_url="http://far.invalid") as client:
         return [(d["what"], d["asked"], d["got"]) for d in ADAPTERS["url"](launch).probe(client)]
 
@@ -55,6 +68,44 @@ def test_reasoning_is_found_under_every_name(message: dict[str, Any]) -> None:
     assert (what, asked) == ("thinking", "off")
     assert got.endswith("characters of reasoning")
     assert probe(reply(**message), options={"thinking": True}) == []
+
+
+def test_reasoning_in_parts_or_only_counted_is_found_too() -> None:
+    parts = [{"type": "thinking", "thinking": "Let me see"}, {"type": "text", "text": "Paris."}]
+    assert probe(reply(content=parts)) == [("thinking", "off", "10 characters of reasoning")]
+    counted = {"completion_tokens": 9, "completion_tokens_details": {"reasoning_tokens": 7}}
+    assert probe(reply(content="Paris.", usage=counted)) == [("thinking", "off", "7 tokens of reasoning")]
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        [],
+        7,
+        {"choices": {}},
+        {"choices": [1]},
+        {"choices": [{"message": {"content": 7}, "finish_reason": "stop"}]},
+        {"choices": [{"message": {"content": [1, 2]}, "finish_reason": "stop"}]},
+        {"choices": [{"message": {"content": "a"}, "finish_reason": ["stop"]}]},
+        {"choices": [{"message": {"content": "a"}, "finish_reason": "stop"}], "usage": [1]},
+        {"choices": [{"message": {"content": "a"}, "finish_reason": "null"}]},
+    ],
+)
+def test_a_reply_of_another_shape_is_none(shape: Any) -> None:
+    ((what, asked, got),) = probe(shape)
+    assert (what, asked) == ("a short request", "a reply")
+    assert json.dumps(shape) in got
+
+
+def test_the_setting_decides_what_the_probe_sends() -> None:
+    sent = []
+
+    def answered(body: dict[str, Any]) -> dict[str, Any]:
+        sent.append(body)
+        return reply(content="Paris.")
+
+    assert probe(answered, request={"max_tokens": None, "max_completion_tokens": 8, "temperature": None}) == []
+    assert [set(body) for body in sent] == [{"model", "messages", "max_completion_tokens"}]
 
 
 def test_an_empty_think_block_is_no_reasoning() -> None:

@@ -61,8 +61,7 @@ class Asked:
 async def complete(client: httpx.AsyncClient, url: str, content: Mapping[str, Any]) -> dict[str, Any]:
     """Ask for one chat completion, not streamed, once more when the connection breaks.
 
-    Returns `text, reasoning, finish_reason, tokens, prompt_tokens` (`reasoning_tokens` too where the server counts
-    them), or `failed` with the reason; and `latency_s`.
+    Returns `text, reasoning, finish_reason, tokens, prompt_tokens`, or `failed` with the reason; and `latency_s`.
     """
     began = time.monotonic()
     got: dict[str, Any] = {}
@@ -85,14 +84,12 @@ def _read(response: httpx.Response) -> dict[str, Any]:
         reply = completion(response.status_code, response.content)
     except ReplyError as error:
         return {"failed": str(error)}
-    hidden = {"reasoning_tokens": reply.reasoning_tokens} if reply.reasoning_tokens else {}
     return {
         "text": reply.text,
         "reasoning": reply.reasoning or None,
         "finish_reason": reply.finish_reason,
         "tokens": reply.completion_tokens,
         "prompt_tokens": reply.prompt_tokens,
-        **hidden,
     }
 
 
@@ -104,8 +101,7 @@ async def ask_all(
     seed: int,
     answered: Callable[[Asked, dict[str, Any]], bool],
 ) -> None:
-    """Ask everything in this order, `concurrency` at a time; ends early, without asking more, when `answered` says
-    False."""
+    """Ask everything in this order, `concurrency` at a time; stop asking when `answered` returns False."""
     waiting = iter(questions)
     going_on = True
 
