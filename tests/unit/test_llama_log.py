@@ -74,7 +74,7 @@ def test_requests() -> None:
     assert (first.total_tokens, first.truncated, first.cancelled) == (33, False, False)
     assert (second.busy_slots, second.cancelled, second.prompt_ms) == (2, True, None)
     assert (third.started_s, third.busy_slots) == (62.0, 1)
-    assert llama_log.columns([first])["prompt_tokens"] == [31]
+    assert llama_log.served(CAPTURED, "")["prompt_tokens"] == [31, None, None]
 
 
 def test_a_log_without_time_stamps_gives_no_start_times() -> None:

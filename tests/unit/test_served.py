@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 import synthetic
 from servebench import engines, tables
-from servebench.sessions import measuring
+from servebench.engines import llama_log
 from servebench.store import measurements
 from servebench.tables import served
 
@@ -42,7 +42,7 @@ def record_with(setting: str, log: str) -> measurements.Record:
     """The first measurement of the setting, with what the session would keep of this log."""
     cell = next(c for c in CELLS if c["setting"] == setting)
     first = next(iter(synthetic.records_of([cell], synthetic.plan_of(CELLS))))
-    return replace(first, served=measuring._served(log, ""))
+    return replace(first, served=llama_log.served(log, ""))
 
 
 def counted(*records: measurements.Record) -> dict[str, tuple[int, int]]:
@@ -94,9 +94,9 @@ def test_what_a_server_says_is_kept_with_its_measurement(tmp_path: Path) -> None
 
 def test_the_load_generators_own_request_before_the_load_is_left_out() -> None:
     log, probe = log_of([(520, 2000.0, 0), (521, 3.0, 0)]), log_of([(520, 2000.0, 0)])
-    assert measuring._served(log, probe)["prompt_tokens"] == [521]
-    assert measuring._served(log, "")["prompt_tokens"] == [520, 521], "none was asked for, or it never got there"
-    assert measuring._served(probe, probe) == {}
+    assert llama_log.served(log, probe)["prompt_tokens"] == [521]
+    assert llama_log.served(log, "")["prompt_tokens"] == [520, 521], "none was asked for, or it never got there"
+    assert llama_log.served(probe, probe) == {}
 
 
 def test_a_request_before_the_load_that_was_given_up_is_left_out_and_busy_until_it_ends() -> None:
@@ -107,7 +107,7 @@ def test_a_request_before_the_load_that_was_given_up_is_left_out_and_busy_until_
 0.01.000.100 I slot      release: id  0 | task 0 | stop processing: n_tokens = 700, truncated = 0
 0.01.100.000 I slot launch_slot_: id  0 | task 9 | processing task, is_child = 0
 """
-    found = measuring._served(probe + load, probe)
+    found = llama_log.served(probe + load, probe)
     assert (found["task"], found["busy_slots"], found["cancelled"]) == ([7, 9], [2, 2], [False, False])
 
 

@@ -101,9 +101,14 @@ def requests(log: str) -> list[Request]:
     return list(known.values())
 
 
-def columns(found: list[Request]) -> dict[str, list[Any]]:
-    """Return the requests as columns, for a table."""
-    return {field.name: [getattr(request, field.name) for request in found] for field in fields(Request)}
+def served(log: str, before: str) -> dict[str, list[Any]]:
+    """Return the requests of a load as columns; {} for a server that does not log requests as llama-server does.
+
+    `before` is the beginning of `log` until the load began; its requests are left out, whatever became of them.
+    """
+    of_the_load = requests(log)[len(requests(before)) :]
+    names = [field.name for field in fields(Request)] if of_the_load else []
+    return {name: [getattr(request, name) for request in of_the_load] for name in names}
 
 
 def _note(request: Request, pattern: re.Pattern[str], found: re.Match[str]) -> None:

@@ -146,7 +146,9 @@ class _Measuring:
                 state = "" if server.alive() else "the server died: "
                 raise engines.LaunchFailed(f"{state}{error}", server.log_tail()) from error
             self.users_before.append(users)
-            served = _served(server.log_since(log_start), self.log_before)  # before `check` asks something itself
+            served = llama_log.served(
+                server.log_since(log_start), self.log_before
+            )  # before `check` asks something itself
             telemetry = watcher.table(measured.meta.load_start_ns, measured.meta.load_end_ns)
             rule = self.context.runtime.foreign_use
             foreign = rule.exceeded(telemetry["foreign_utilisation"].to_pylist())
@@ -318,15 +320,6 @@ class _Measuring:
 
 def _sentence(differences: Sequence[Mapping[str, Any]]) -> str:
     return "; ".join(f"{d['what']}: asked {d['asked']}, got {d['got']}" for d in differences)
-
-
-def _served(log: str, before: str) -> dict[str, list[Any]]:
-    """The requests of the load that llama-server's log tells of, as columns; {} where the server writes no such log.
-
-    `before` is how the log began before the load: the load generator's own request, whatever became of it.
-    """
-    found = llama_log.requests(log)[len(llama_log.requests(before)) :]
-    return llama_log.columns(found) if found else {}
 
 
 def _number(value: figures.Figure, digits: int) -> str:
