@@ -17,8 +17,7 @@ from servebench import configuration, tables
 from servebench.plan import ALONE, LOADED, Evaluations, named
 from servebench.store.replies import Evaluated
 from servebench.tasks import proofreading
-from servebench.tasks.schemas import table
-from servebench.tasks.scores import answer_row
+from servebench.tasks.answers import answer_row, table
 from servebench.tasks.task import Question
 
 FAILED = "BF16-GGUF"  # the target that never answered
@@ -50,7 +49,7 @@ def made() -> tuple[Evaluations, dict[str, pa.Table]]:
         rows[target].append(answer_row(target, task, repeat, question, reply, tokens=tokens, latency_s=0.1))
     for target, own in rows.items():
         own += _beside_users(asked, target, own)
-    given = [Evaluated(table("answers", own), _facts(asked, target, len(own))) for target, own in rows.items()]
+    given = [Evaluated(table(own), _facts(asked, target, len(own))) for target, own in rows.items()]
     return asked, tables.from_answers(plan, given, put)
 
 

@@ -17,7 +17,7 @@ from servebench.plan.layout import Layout
 from servebench.sessions import asking, job
 from servebench.store import replies
 from servebench.tasks import TASKS
-from servebench.tasks.schemas import FAILED
+from servebench.tasks.answers import FAILED
 
 TARGETS = ("Q4_1", "Q8_0")
 

@@ -29,7 +29,7 @@ from servebench.store import replies
 from servebench.tables.evaluated import targets as evaluated
 from servebench.tables.published import quantization
 from servebench.tasks import TASKS
-from servebench.tasks.schemas import FAILED
+from servebench.tasks.answers import FAILED
 from servebench.tasks.task import Question, Reply
 
 CONCURRENCY = 4

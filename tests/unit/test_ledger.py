@@ -21,7 +21,7 @@ from servebench.plan.layout import Layout
 from servebench.sessions import progress
 from servebench.store import measurements, replies
 from servebench.tasks import TASKS
-from servebench.tasks.schemas import table
+from servebench.tasks.answers import table
 
 QUICKSTART = servebench.ROOT / "config" / "config.yaml"
 
@@ -166,7 +166,7 @@ class Asked:
     def write(self, reason: str | None = None) -> None:
         """Its file, as an evaluation writes it."""
         digest = inventory.target_digest(self.plan, self.folder, self.target)
-        replies.write(replies.Evaluated(table("answers", []), {"digest": digest, "reason": reason}), self.path)
+        replies.write(replies.Evaluated(table([]), {"digest": digest, "reason": reason}), self.path)
 
     def status(self) -> tuple[list[str], int]:
         """What status says of the target, and how many failed."""

@@ -14,8 +14,7 @@ from servebench.faults import Fault
 from servebench.tables.evaluated.comparisons import comparisons, sentence
 from servebench.tables.evaluated.scores import agreement, positions, proofreading_outcomes, rescored, scores
 from servebench.tasks import TASKS, mgsm, proofreading
-from servebench.tasks.schemas import table
-from servebench.tasks.scores import answer_row
+from servebench.tasks.answers import answer_row, table
 from servebench.tasks.scoring import score_replies
 from servebench.tasks.task import Question
 
@@ -61,11 +60,8 @@ def double():
 @pytest.fixture(scope="module")
 def answers(questions, double):
     return table(
-        "answers",
-        (
-            answer_row(target, task, repeat, question, reply, tokens=len(reply.text or ""), latency_s=0.1)
-            for target, task, repeat, question, reply in model_double.replies(questions, double)
-        ),
+        answer_row(target, task, repeat, question, reply, tokens=len(reply.text or ""), latency_s=0.1)
+        for target, task, repeat, question, reply in model_double.replies(questions, double)
     )
 
 
@@ -202,7 +198,7 @@ def test_a_real_difference_is_said_with_its_size(answers, questions):
     for row in rows:
         if row["target"] == "Q4_K_M" and row["task"] == "mgsm" and int(row["question_id"]) % 5 == 0:
             row["correct"] = False
-    found = comparisons(table("answers", rows), questions, BASELINE).to_pylist()
+    found = comparisons(table(rows), questions, BASELINE).to_pylist()
     (row,) = (r for r in found if (r["measure"], r["target"], r["repeat"]) == ("mgsm", "Q4_K_M", 1))
     assert row["verdict"] == "difference"
     assert sentence(row).startswith("Q4_K_M is lower than Q8_0 by 1")
@@ -286,15 +282,15 @@ def test_what_does_not_fit_is_refused(answers, questions):
         comparisons(answers, questions, BASELINE, {"mgsm_undamaged": 5.0})
     rows = answers.slice(0, 1).to_pylist()
     with pytest.raises(Fault, match="answered twice"):
-        scores(table("answers", rows * 2), questions)
+        scores(table(rows * 2), questions)
     with pytest.raises(Fault, match="no such question"):
-        scores(table("answers", [rows[0] | {"question_id": "0"}]), questions)
+        scores(table([rows[0] | {"question_id": "0"}]), questions)
     with pytest.raises(Fault, match="answers: tokens: is only in the schema"):
-        table("answers", [{name: value for name, value in rows[0].items() if name != "tokens"}])
+        table([{name: value for name, value in rows[0].items() if name != "tokens"}])
 
 
 def test_one_repeat_is_compared_without_what_needs_two(answers, questions):
-    once = table("answers", [row for row in answers.to_pylist() if row["repeat"] == 1])
+    once = table([row for row in answers.to_pylist() if row["repeat"] == 1])
     rows = comparisons(once, questions, BASELINE).to_pylist()
     assert len(rows) == len(SIGN_TESTS)
     assert {row["combined_p"] for row in rows} == {row["noise_changed"] for row in rows} == {None}
@@ -310,10 +306,10 @@ def test_every_target_of_a_few_questions(answers, questions):
         for row in answers.to_pylist()
         if (row["task"], row["question_id"]) in kept and row["target"] in (BASELINE, *TARGETS[:2])
     ]
-    found = comparisons(table("answers", rows), few, BASELINE).to_pylist()
+    found = comparisons(table(rows), few, BASELINE).to_pylist()
     assert {row["comparisons"] for row in found} == {2}
     assert all(sentence(row).startswith(("cannot be significant", "no difference detected")) for row in found)
-    assert scores(table("answers", rows), few).num_rows > 0
+    assert scores(table(rows), few).num_rows > 0
 
 
 def test_every_gold_is_read_in_every_form(questions):

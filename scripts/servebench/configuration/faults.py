@@ -23,18 +23,11 @@ from servebench.load.endpoint import Endpoint
 from servebench.load.modes import MODES
 from servebench.load.workload import Workload
 from servebench.plan import Runtime
-from servebench.tasks import TASKS, sets
+from servebench.tasks import MEASURES, TASKS, sets
 
 PINNED = re.compile(r"^hf://.*@[0-9a-f]{40}$|^ollama://.*@sha256:[0-9a-f]{64}$")
 
 
-# The measures that are compared (servebench.tasks.scores), and the task each belongs to.
-MEASURED_BY = {
-    "jcommonsenseqa": "jcommonsenseqa",
-    "mgsm": "mgsm",
-    "proof_fixed": "proofreading",
-    "proof_rewritten": "proofreading",
-}
 WORKLOAD_DEFAULTS: Mapping[str, Any] = {
     "mode": "closed",
     "temperature": 0,
@@ -251,9 +244,9 @@ def _evaluations_faults(
         if there is not None and task.get("limit", there) > there:
             path = ("evaluations", "tasks", name, "limit")
             yield origin.fault(path, f"{task['limit']} is more than the {there} questions there are; leave it out")
-    for measure in section.get("margins", {}):
-        if MEASURED_BY[measure] not in tasks:
-            yield origin.fault(["evaluations", "margins", measure], f"needs the task {MEASURED_BY[measure]}; add it")
+    for measure in MEASURES:
+        if measure.name in section.get("margins", {}) and measure.task not in tasks:
+            yield origin.fault(["evaluations", "margins", measure.name], f"needs the task {measure.task}; add it")
 
 
 def _at(value: Any, path: Sequence[str | int]) -> Any:

@@ -38,8 +38,7 @@ from servebench.sessions.job import Context, workload_of
 from servebench.sessions.progress import ASKING, Publisher
 from servebench.store.replies import AnswerFile, Evaluated, write
 from servebench.tasks import TASKS
-from servebench.tasks.schemas import table
-from servebench.tasks.scores import answer_row, failed_row
+from servebench.tasks.answers import answer_row, failed_row, table
 from servebench.tasks.task import Question, Reply
 from servebench.versions import PROMPTS
 
@@ -253,7 +252,7 @@ class _Evaluation:
             "sessions": sorted(sessions.values(), key=lambda session: session["started_at"]),
             "servebench": {"version": servebench.__version__, "prompts": PROMPTS},
         }
-        write(Evaluated(table("answers", rows), facts), Layout(self.context.results).evaluation(self.setting.name))
+        write(Evaluated(table(rows), facts), Layout(self.context.results).evaluation(self.setting.name))
         log.info(
             "evaluations %s: %d of %d questions answered, %d failed",
             self.setting.name,

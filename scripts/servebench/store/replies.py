@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from servebench.faults import Fault
-from servebench.tasks.schemas import check
+from servebench.tasks.answers import check
 
 METADATA_KEY = b"servebench"
 Key = tuple[int, str]
@@ -88,7 +88,7 @@ class Evaluated:
 def write(evaluated: Evaluated, path: Path) -> None:
     """Write it to `path`, whole or not at all."""
     text = json.dumps(evaluated.facts, ensure_ascii=False, allow_nan=False)
-    content = check("answers", evaluated.answers).replace_schema_metadata({METADATA_KEY: text.encode()})
+    content = check(evaluated.answers).replace_schema_metadata({METADATA_KEY: text.encode()})
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".parquet.part")
     pq.write_table(content, part, compression="zstd")
@@ -100,7 +100,7 @@ def read(path: Path) -> Evaluated:
     with _readable(path):
         content = pq.read_table(path)
         facts = json.loads(content.schema.metadata[METADATA_KEY])
-    return Evaluated(check("answers", content.replace_schema_metadata(None)), facts)
+    return Evaluated(check(content.replace_schema_metadata(None)), facts)
 
 
 def read_facts(path: Path) -> dict[str, Any]:

@@ -39,7 +39,7 @@ from servebench.tables.measured import (
 )
 from servebench.tables.served import prefill_bands, served, slow_prefills
 from servebench.tables.sources import Sources
-from servebench.tasks.scores import Questions
+from servebench.tasks.answers import Questions
 
 __all__ = [
     "FIGURES",

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from servebench.plan import Plan
 from servebench.schema import schema
-from servebench.tasks.schemas import COLUMNS
+from servebench.tasks import answers
 from servebench.tasks.task import OUTCOMES
 
 
@@ -573,7 +573,7 @@ overlap bool whether the two ranges overlap
         name="answers",
         row="a reply: (target, task, repeat, question)",
         needs="evaluations",
-        columns=COLUMNS,
+        columns=answers.COLUMNS,
     ),
     Table(
         name="targets",

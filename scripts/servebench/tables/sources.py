@@ -19,7 +19,7 @@ from servebench.store.replies import Evaluated
 from servebench.tables.catalogue import Table
 from servebench.tables.measured import reference_bands
 from servebench.tables.served import prefill_bands
-from servebench.tasks.scores import Questions
+from servebench.tasks.answers import Questions
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,18 @@ import re
 import unicodedata
 from pathlib import Path
 
-from servebench.tasks.task import DataError, Extraction, Question, Source, Task, json_lines, require, unique
+from servebench.tasks.task import (
+    Answer,
+    DataError,
+    Extraction,
+    Measure,
+    Question,
+    Source,
+    Task,
+    json_lines,
+    require,
+    unique,
+)
 
 CHOICES = 5
 
@@ -122,13 +133,24 @@ def is_correct(extracted: str, question: Question) -> bool:
     return extracted == question.gold
 
 
+STRICT_RULES = frozenset({"index", "index-first"})
+
+
+def _as_asked_for(answer: Answer) -> bool:
+    return answer.correct and answer.rule in STRICT_RULES
+
+
 TASK = Task(
     name="jcommonsenseqa",
     load=load,
     prompt=prompt,
     extract=extract,
     is_correct=is_correct,
-    strict_rules=frozenset({"index", "index-first"}),
+    strict_rules=STRICT_RULES,
+    measures=(
+        Measure("jcommonsenseqa", "jcommonsenseqa", headline=True),
+        Measure("jcommonsenseqa_as_asked_for", "jcommonsenseqa", _as_asked_for),
+    ),
     max_tokens=64,
     reply_tokens=8,
     source=Source(

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 
-from servebench.tasks.task import DataError, Extraction, Question, Source, Task, text_lines, unique
+from servebench.tasks.task import Answer, DataError, Extraction, Measure, Question, Source, Task, text_lines, unique
 
 PROMPT = """\
 次の文章題を解いてください。まず考え方と計算を順に書き、最後の行に「答え: 」に続けて答えの数を書いてください。\
@@ -203,13 +203,25 @@ def is_correct(extracted: str, question: Question) -> bool:
     return Decimal(extracted) == Decimal(question.gold.replace(",", ""))
 
 
+STRICT_RULES = frozenset({"answer-line"})
+
+
+def _as_asked_for(answer: Answer) -> bool:
+    return answer.correct and answer.rule in STRICT_RULES
+
+
 TASK = Task(
     name="mgsm",
     load=load,
     prompt=prompt,
     extract=extract,
     is_correct=is_correct,
-    strict_rules=frozenset({"answer-line"}),
+    strict_rules=STRICT_RULES,
+    measures=(
+        Measure("mgsm", "mgsm", headline=True),
+        Measure("mgsm_as_asked_for", "mgsm", _as_asked_for),
+        Measure("mgsm_undamaged", "mgsm", asked=lambda question: not is_damaged(question)),
+    ),
     max_tokens=2048,
     reply_tokens=350,
     source=Source(

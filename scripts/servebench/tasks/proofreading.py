@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Literal
 
 from servebench.tasks.edits import CharacterEdit, character_edits, distance
-from servebench.tasks.task import DataError, Extraction, Question, Task, json_lines, require, unique
+from servebench.tasks.scoring import without_reasoning
+from servebench.tasks.task import Answer, DataError, Extraction, Measure, Question, Task, json_lines, require, unique
 
 PROMPT = """\
 次の文に、誤字、脱字、変換の誤り、助詞の誤りなどがあれば、その箇所だけを直してください。
@@ -219,6 +220,23 @@ def touches_form_only(extracted: str, question: Question) -> bool:
     return extracted != question.text and letters(extracted) == letters(question.text)
 
 
+def _is_erroneous(question: Question) -> bool:
+    return not is_clean(question)
+
+
+def _leniently_right(answer: Answer) -> bool:
+    text = without_reasoning(answer.reply.text or "")[0]
+    return answer.outcome != "truncated" and lenient(text or "", answer.question)[0]
+
+
+def _rewritten(answer: Answer) -> bool:
+    return not answer.correct
+
+
+def _leniently_rewritten(answer: Answer) -> bool:
+    return not _leniently_right(answer)
+
+
 TASK = Task(
     name="proofreading",
     load=load,
@@ -226,6 +244,12 @@ TASK = Task(
     extract=extract,
     is_correct=is_correct,
     strict_rules=frozenset({"sentence"}),
+    measures=(
+        Measure("proof_fixed", "proofreading", asked=_is_erroneous, headline=True),
+        Measure("proof_fixed_lenient", "proofreading", _leniently_right, asked=_is_erroneous),
+        Measure("proof_rewritten", "proofreading", _rewritten, asked=is_clean, headline=True, lower_is_better=True),
+        Measure("proof_rewritten_lenient", "proofreading", _leniently_rewritten, asked=is_clean, lower_is_better=True),
+    ),
     max_tokens=256,
     reply_tokens=50,
     source=None,

@@ -68,6 +68,43 @@ class Extraction:
 
 
 @dataclass(frozen=True, slots=True)
+class Answer:
+    """A scored reply to a question: a row of the `answers` table (`servebench.tasks.answers`) with its question."""
+
+    target: str
+    task: str
+    repeat: int
+    question: Question
+    reply: Reply
+    extracted: str | None
+    rule: str | None
+    outcome: str
+    correct: bool
+    tokens: int | None
+
+
+def is_right(answer: Answer) -> bool:
+    """Whether the answer is correct: what most measures count."""
+    return answer.correct
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """What is counted of a task's answers.
+
+    holds: whether an answer counts. asked: whether a question belongs to the measure. headline: whether targets are
+    compared by it; only then a margin may be configured for it.
+    """
+
+    name: str
+    task: str
+    holds: Callable[[Answer], bool] = is_right
+    asked: Callable[[Question], bool] = lambda question: True
+    headline: bool = False
+    lower_is_better: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
     """Where a task's published data is fetched from; the bytes are pinned."""
 
@@ -78,12 +115,13 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One evaluation. Each task's file ends with one of these; the table of names is in `servebench.tasks`.
+    """One evaluation. Each task's file ends with its Task; `servebench.tasks.TASKS` lists them.
 
     load: data file -> questions in file order. prompt: the one user turn. extract: (answer text without
     reasoning, question) -> Extraction. is_correct: (extracted, question) -> bool. strict_rules: rules that
-    mean the requested format was kept. max_tokens: limit to ask for, output tokens. reply_tokens: about what a model
-    that answers as it is asked to needs of them. source: None when the data is our own and lies in `config/tasks/`.
+    mean the requested format was kept. measures: what is counted of the answers. max_tokens: limit to ask for, output
+    tokens. reply_tokens: output tokens that a model which keeps to the requested format needs, roughly. source: None
+    when the data is our own and lies in `config/tasks/`.
     """
 
     name: str
@@ -92,6 +130,7 @@ class Task:
     extract: Callable[[str, Question], Extraction]
     is_correct: Callable[[str, Question], bool]
     strict_rules: frozenset[str]
+    measures: tuple[Measure, ...]
     max_tokens: int
     reply_tokens: int
     source: Source | None

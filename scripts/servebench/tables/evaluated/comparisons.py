@@ -11,7 +11,9 @@ import pyarrow as pa
 from servebench.faults import Fault
 from servebench.tables.evaluated import statistics
 from servebench.tables.files import table
-from servebench.tasks.scores import MEASURES, Answer, Measure, Questions, read_answers
+from servebench.tasks import MEASURES
+from servebench.tasks.answers import Questions, read_answers
+from servebench.tasks.task import Answer, Measure
 
 ByQuestion = dict[str, Answer]
 REPEATS = (1, 2)

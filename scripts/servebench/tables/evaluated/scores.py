@@ -10,15 +10,14 @@ from typing import Any
 import pyarrow as pa
 
 from servebench.tables.evaluated import statistics
-from servebench.tables.files import check, table
-from servebench.tasks import proofreading
+from servebench.tables.files import table
+from servebench.tasks import MEASURES, proofreading
+from servebench.tasks.answers import FAILED, Questions, answer_row, check, read_answers
 from servebench.tasks.edits import character_edits, distance
 from servebench.tasks.jcommonsenseqa import CHOICES
 from servebench.tasks.language import has_english, has_simplified_chinese
-from servebench.tasks.schemas import FAILED
-from servebench.tasks.scores import MEASURES, Answer, Questions, answer_row, read_answers
 from servebench.tasks.scoring import has_reasoning, without_reasoning
-from servebench.tasks.task import OUTCOMES
+from servebench.tasks.task import OUTCOMES, Answer
 
 
 def rescored(answers: pa.Table, questions: Questions) -> pa.Table:
@@ -38,7 +37,7 @@ def rescored(answers: pa.Table, questions: Questions) -> pa.Table:
                 tokens=read.tokens,
                 latency_s=row["latency_s"],
             )
-            for row in check("answers", answers).to_pylist()
+            for row in check(answers).to_pylist()
         ),
     )
 

@@ -16,8 +16,7 @@ from servebench.store.replies import Evaluated
 from servebench.tables.derived import MIXED
 from servebench.tables.evaluated.comparisons import comparisons
 from servebench.tables.files import table
-from servebench.tasks.schemas import FAILED
-from servebench.tasks.scores import Questions
+from servebench.tasks.answers import FAILED, Questions
 
 # Outcomes in which a reply holds no answer to be right or wrong, and the share of a task's replies that may end so.
 NO_ANSWER = ("reasoning_leaked", "empty", "truncated", "unparsable")
