@@ -21,6 +21,7 @@ from servebench.load.measurement import Client, LoadMeta
 from servebench.load.records import CHUNKS_SCHEMA, REQUESTS_SCHEMA
 from servebench.machine.gpu import Gpu
 from servebench.machine.identity import Machine
+from servebench.marks import mark
 from servebench.plan import Engine, Model, Plan, Runtime, Setting
 from servebench.store.measurements import Record
 from servebench.store.records import (
@@ -221,7 +222,6 @@ def record(
             digest=f"{hash_of(setting.name, users, number):020x}",
         ),
         status="ok",
-        reason=None,
         requests=requests,
         chunks=chunks,
         meta=meta,
@@ -266,7 +266,7 @@ def record(
 def failed(good: Record, reason: str) -> Record:
     """The record of a measurement that failed for this reason, in the place of a good one."""
     nothing = {"requests": REQUESTS_SCHEMA.empty_table(), "chunks": CHUNKS_SCHEMA.empty_table()}
-    return replace(good, status="failed", reason=reason, meta=None, telemetry={}, **nothing)
+    return replace(good, status="failed", reason=[mark("failed", reason=reason)], meta=None, telemetry={}, **nothing)
 
 
 def changed(struct: Struct, **changes: Any) -> Struct:

@@ -43,7 +43,7 @@ def workspace(llama_environment, smollm2, tmp_path):
 def test_it_is_measured_and_asked_wherever_it_lies(workspace, llama_environment, tmp_path):
     workspace.snakemake("results/reruns/tables/measurements.parquet")
     record = measurements.read(workspace.results / "measurements/main/one/round1/users001.parquet")
-    assert (record.status, record.reason) == ("ok", None)
+    assert (record.status, record.reason) == ("ok", [])
     assert record.session.argv[0] == workspace.config["engines"]["llama"]["binary"]
     facts = replies.read(workspace.results / "evaluations/A.parquet").facts
     assert (facts["status"], facts["asked"], facts["answered"]) == ("ok", 4, 4)

@@ -16,6 +16,7 @@ from servebench import configuration, tables
 from servebench import plan as planning
 from servebench.cli import status, watch
 from servebench.faults import Fault
+from servebench.marks import mark
 from servebench.outlook import duration, inventory, questions
 from servebench.plan.layout import Layout
 from servebench.sessions import progress
@@ -57,7 +58,9 @@ def test_a_failed_measurement_stands_with_the_command_that_tries_it_again(tmp_pa
     setting = plan.settings["llama-np4"]
     path = Layout(tmp_path / "h200").measurement(setting, 1, 1)
     path.parent.mkdir(parents=True)
-    failed = replace(synthetic.record(setting, 0, 1, 1, FIGURES), status="failed", reason="out of memory")
+    failed = replace(
+        synthetic.record(setting, 0, 1, 1, FIGURES), status="failed", reason=[mark("failed", reason="out of memory")]
+    )
     measurements.write(failed, path)
     lines, count = status.report(plan, tmp_path, [Path("config/h200.yaml"), Path("site.yaml")])
     assert count == 1

@@ -28,6 +28,7 @@ from servebench.store.records import Calibration
 STARTED = "2026-11-14T08:00:00+00:00"
 FIGURES = synthetic.UNPUBLISHED
 CHANGED = "after the measurement: model: asked m, got other"
+NO_LONGER = mark("no_longer_as_asked", what="model", asked="m", got="other")
 
 
 class Measured:
@@ -149,7 +150,7 @@ def test_what_was_measured_of_a_server_that_has_changed_is_on_record_and_no_resu
     assert made.reasons() == [CHANGED]
     (thrown,) = made.kept.discarded()
     assert len(measurements.read(thrown.file).requests) > 0
-    assert measurements.read(made.kept.path(made.digest(1))).reason == CHANGED
+    assert measurements.read(made.kept.path(made.digest(1))).reason == [NO_LONGER]
 
 
 def test_what_others_have_disturbed_is_on_record_and_measured_again(
@@ -172,10 +173,7 @@ def test_what_others_disturb_three_times_is_a_failed_row_and_the_next_number_of_
     assert len(set(made.seeds)) == 4, "no attempt asks what another has asked: it might be in a cache"
     assert made.statuses() == ["failed", "ok"]
     row = made.row(1)
-    assert (row["status"], row["reason"]) == (
-        "failed",
-        [mark("failed", reason="others used the device in each of 3 attempts")],
-    )
+    assert (row["status"], row["reason"]) == ("failed", [mark("foreign_use_every_time", attempts=3)])
     assert (row["output_tok_s"], row["users_before"]) == (None, [1, 1, 1])
     assert made.row(2)["users_before"] == [1, 1, 1]
     rows = tables.discarded(made.kept.discarded()).to_pylist()
@@ -225,7 +223,7 @@ def test_a_server_found_changed_after_the_last_users_takes_nothing_from_those_be
     assert made.measured == [1, 2]
     assert made.statuses() == ["ok", "failed"]
     assert made.row(1)["valid"]
-    assert (made.row(2)["status"], made.row(2)["reason"]) == ("failed", [mark("failed", reason=CHANGED)])
+    assert (made.row(2)["status"], made.row(2)["reason"]) == ("failed", [NO_LONGER])
     assert [(thrown.place["users"], thrown.why) for thrown in made.kept.discarded()] == [(2, CHANGED)]
 
 

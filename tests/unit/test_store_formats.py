@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from msgspec.structs import replace
 
-from servebench import tables
+from servebench import schema, tables
 from servebench.load.line import Line
+from servebench.marks import mark
 from servebench.outlook import inventory
 from servebench.plan import from_json
 from servebench.store import measurements, parquet
@@ -44,7 +45,8 @@ def test_nothing_of_an_older_record_is_lost(path: Path) -> None:
     told = json_of(path)
     assert "format" not in told
     rule = (told["meta"] or {}).pop("foreign_use", None)
-    record = measurements.read_metadata(path)
+    record, reason = measurements.read_metadata(path), told.pop("reason")
+    assert record.reason == ([] if reason is None else [mark("failed", reason=reason)])
     assert not lost(told, msgspec.to_builtins(record))
     assert rule is None or rule == msgspec.to_builtins(record.foreign_use)
     assert measurements.read(path).requests.num_rows == pq.read_metadata(path).num_rows
@@ -61,10 +63,10 @@ def test_what_was_measured_before_is_found_where_it_was_and_tabulated() -> None:
     assert paths[("big", 1)] == FAILED
     assert not paths[("one", 2)].exists(), "it is discarded"
     records = [measurements.read(path) for path in (GOOD, FAILED)]
-    good, failed = tables.measurements(records, Line()).sort_by("setting").to_pylist()[::-1]
+    good, failed = schema.rows(tables.measurements(records, Line()).sort_by("setting"))[::-1]
     assert (good["status"], good["target_requests"], good["foreign_limit"]) == ("ok", 7, 100)
     assert (failed["status"], failed["output_tok_s"]) == ("failed", None)
-    assert failed["reason"]
+    assert [reason.kind for reason in failed["reason"]] == ["failed"], "a text is taken as it is"
     (thrown,) = tables.discarded(measurements.Store(OLD).discarded()).to_pylist()
     assert (thrown["why"], thrown["session_id"]) == ("a backup ran", good["session_id"])
 

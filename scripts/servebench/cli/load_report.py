@@ -22,7 +22,7 @@ from servebench.load.run import measure
 from servebench.load.workload import Workload
 from servebench.machine import cache
 from servebench.machine.infrastructure import writable
-from servebench.words.marks import told as said
+from servebench.words import marks
 
 # What the printed summary shows, in order: figure, what it is, format.
 _SHOWN = (
@@ -164,7 +164,7 @@ def _print_summary(
         words = "conversations in which nobody asks anything were skipped"
         console.print(f"[yellow]{meta.prompts.name}: {meta.prompts.skipped} {words}")
     if found["invalid_reasons"]:
-        console.print(f"not valid: {said(found['invalid_reasons'], 'en')}", style="yellow", markup=False)
+        console.print(f"not valid: {marks.told(found['invalid_reasons'], 'en')}", style="yellow", markup=False)
     evidence = [error for error in measured.requests.filter(_broken(measured))["error"].to_pylist() if error]
     if evidence:
         console.print("first failure:", style="red")

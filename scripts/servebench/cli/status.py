@@ -18,6 +18,7 @@ from servebench.plan.layout import Layout
 from servebench.sessions import progress
 from servebench.store import measurements, replies
 from servebench.store.parquet import Damaged
+from servebench.words import marks
 
 
 class UnknownMeasurement(Fault):
@@ -46,7 +47,7 @@ def report(plan: Plan, results: Path, configfiles: Sequence[Path] = ()) -> tuple
             continue
         if record.status == "failed":
             failing.append(one.setting.name)
-            lines.append(f"failed: {one}: {record.reason}")
+            lines.append(f"failed: {one}: {marks.told(record.reason, 'en')}")
             lines.append(f"  again: snakemake --cores 1 --force {one.path}{options}")
     lines = [duration.announcement(plan, folder), *_by_setting(plan, folder, failing), *lines]
     lines += [f"running: {watch.line(said)}" for said in progress.running(folder)]

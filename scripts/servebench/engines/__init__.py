@@ -78,8 +78,7 @@ def launched(
         opened = url.attached(adapter) if isinstance(adapter, Url) else launch.running(adapter, held)
         server = stack.enter_context(opened)
         if differences := server.check():
-            reason = "; ".join(f"{d['what']}: asked {d['asked']}, got {d['got']}" for d in differences)
-            raise AskedNotGot(reason, server.log_tail(), differences)
+            raise AskedNotGot(differences, server.log_tail())
         yield server
 
 

@@ -18,6 +18,7 @@ from servebench.engines.arguments import Option
 from servebench.load import body
 from servebench.load.reply import Completion, ReplyError, completion, evidence
 from servebench.machine.gpu import Gpu
+from servebench.marks import Mark, mark
 
 PROBE_TIMEOUT_S = 60.0
 PROBE = "What is the capital of France? Answer with one word."
@@ -38,13 +39,25 @@ class LaunchFailed(Exception):
         super().__init__(reason)
         self.reason, self.log_tail = reason, log_tail
 
+    @property
+    def marks(self) -> list[Mark]:
+        """The reason as it is stored."""
+        return [mark("failed", reason=self.reason)]
+
 
 class AskedNotGot(LaunchFailed):
-    """The server runs but is not what was asked for."""
+    """The server runs but is not what was asked for; with `measured`, not any more after a measurement."""
 
-    def __init__(self, reason: str, log_tail: str, differences: Sequence[Mapping[str, Any]]) -> None:
-        super().__init__(reason, log_tail)
-        self.differences = list(differences)
+    def __init__(self, differences: Sequence[Difference], log_tail: str, *, measured: bool = False) -> None:
+        said = "; ".join(f"{d['what']}: asked {d['asked']}, got {d['got']}" for d in differences)
+        super().__init__(f"after the measurement: {said}" if measured else said, log_tail)
+        self.differences, self.measured = list(differences), measured
+
+    @property
+    def marks(self) -> list[Mark]:
+        """Each difference as it is stored."""
+        kind = "no_longer_as_asked" if self.measured else "not_as_asked"
+        return [mark(kind, **difference) for difference in self.differences]
 
 
 @dataclass(frozen=True, kw_only=True)

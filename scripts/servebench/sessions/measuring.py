@@ -30,6 +30,7 @@ from servebench.load.workers import LoadError
 from servebench.machine import cache, cpus
 from servebench.machine.identity import machine
 from servebench.machine.watcher import Watcher
+from servebench.marks import Mark, mark
 from servebench.outlook import duration, inventory
 from servebench.plan.layout import Layout
 from servebench.sessions.job import Context, workload_of
@@ -115,7 +116,7 @@ class _Measuring:
             log.error("%s: %s", self._name(), error.reason)
             for users in missing:
                 if not self._linked(users):
-                    self._keep(users, self._facts(log_tail=error.log_tail), failed=error.reason)
+                    self._keep(users, self._facts(log_tail=error.log_tail), failed=error.marks)
 
     def _linked(self, users: int) -> bool:
         """Whether another session has measured it while this one waited for the device."""
@@ -156,9 +157,9 @@ class _Measuring:
             facts = self._served_facts(server, watcher, age_s, self.users_before[:-1])
             keep = partial(self._keep, users, facts, measured, telemetry=telemetry.to_pydict(), served=served)
             if differences:
-                reason = "after the measurement: " + _sentence(differences)
-                keep(discarded=reason)
-                raise engines.AskedNotGot(reason, server.log_tail(), differences)
+                changed = engines.AskedNotGot(differences, server.log_tail(), measured=True)
+                keep(discarded=changed.reason)
+                raise changed
             if foreign is None or foreign < rule.samples or rule.action == "mark":
                 keep()
                 self._say(users, measured)
@@ -166,7 +167,7 @@ class _Measuring:
             keep(discarded=f"others used the device in {foreign} samples")
             log.warning("%s, %d users: others used the device; measured again", self._name(), users)
         facts = self._served_facts(server, watcher, age_s, self.users_before)
-        self._keep(users, facts, failed=f"others used the device in each of {ATTEMPTS} attempts")
+        self._keep(users, facts, failed=[mark("foreign_use_every_time", attempts=ATTEMPTS)])
 
     def _keep(
         self,
@@ -174,7 +175,7 @@ class _Measuring:
         session: SessionFacts,
         measured: Measurement | None = None,
         *,
-        failed: str | None = None,
+        failed: Sequence[Mark] = (),
         telemetry: Mapping[str, list[Any]] | None = None,
         served: Mapping[str, list[Any]] | None = None,
         discarded: str | None = None,
@@ -204,7 +205,7 @@ class _Measuring:
                 digest=digest,
             ),
             status="failed" if failed else "ok",
-            reason=failed,
+            reason=list(failed),
             requests=measured.requests if measured else REQUESTS_SCHEMA.empty_table(),
             chunks=measured.chunks if measured else CHUNKS_SCHEMA.empty_table(),
             meta=measured.meta if measured else None,
@@ -316,10 +317,6 @@ class _Measuring:
             found["failures"],
             left,
         )
-
-
-def _sentence(differences: Sequence[Mapping[str, Any]]) -> str:
-    return "; ".join(f"{d['what']}: asked {d['asked']}, got {d['got']}" for d in differences)
 
 
 def _number(value: figures.Figure, digits: int) -> str:

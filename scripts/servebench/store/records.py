@@ -12,6 +12,7 @@ import msgspec
 
 from servebench.load.measurement import LoadMeta
 from servebench.machine.identity import Machine
+from servebench.marks import Mark, mark
 from servebench.plan import ForeignUse
 from servebench.store.parquet import Format
 
@@ -178,7 +179,7 @@ class Metadata(Facts, frozen=True, kw_only=True):
     format: int = FORMAT
     identity: Identity
     status: str  # ok or failed
-    reason: str | None = None  # why it failed
+    reason: list[Mark] = []  # why it failed
     meta: LoadMeta | None = None
     telemetry: dict[str, list[Any]] = {}
     served: dict[str, list[Any]] = {}
@@ -188,10 +189,12 @@ class Metadata(Facts, frozen=True, kw_only=True):
 
 
 def _first(content: dict[str, Any]) -> dict[str, Any]:
-    """Turn format 0 into format 1: the rule about others' use of the device stood among the facts of the load."""
+    """Turn format 0 into format 1: the rule about others' use of the device stood among the facts of the load, and the
+    reason of a failure was one text."""
     meta = dict(content["meta"] or {})
     rule = meta.pop("foreign_use", {})
-    return content | {"meta": meta or None, "foreign_use": rule}
+    reason = [] if content["reason"] is None else [msgspec.to_builtins(mark("failed", reason=content["reason"]))]
+    return content | {"meta": meta or None, "foreign_use": rule, "reason": reason}
 
 
 MEASUREMENT = Format(Metadata, FORMAT, {0: _first})

@@ -17,7 +17,7 @@ from servebench.load.figures import measurement_figures
 from servebench.load.line import Line
 from servebench.load.modes import MODES
 from servebench.machine.identity import Machine
-from servebench.marks import Mark, mark
+from servebench.marks import mark
 from servebench.plan import ForeignUse
 from servebench.store.measurements import Discarded, Record
 from servebench.store.records import SessionFacts
@@ -45,7 +45,7 @@ def _measurement_row(record: Record, line: Line) -> Row:
     row: Row = dict.fromkeys(SCHEMAS["measurements"].names)
     row |= _setting(record)
     row |= {"users": identity.users, "round": identity.round, "digest": identity.digest}
-    row |= {"status": record.status, "reason": _failure(record), "invalid_reasons": [], "foreign_samples": foreign}
+    row |= {"status": record.status, "reason": record.reason, "invalid_reasons": [], "foreign_samples": foreign}
     row |= {"foreign_unknown": sum(value is None for value in seen), "telemetry_samples": len(seen)}
     if record.status == "ok":
         row["foreign_limit"] = rule.samples
@@ -71,10 +71,6 @@ def _measurement_row(record: Record, line: Line) -> Row:
         | _server(session)
         | _machine(provenance.machine)
     )
-
-
-def _failure(record: Record) -> list[Mark]:
-    return [] if record.reason is None else [mark("failed", reason=record.reason)]
 
 
 def _energy(record: Record, output_tok_s: float | None) -> Row:
