@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-
-from servebench.faults import Fault
-from servebench.plan import Setting
 
 
 def unless(given: Sequence[str], names: tuple[str, ...], *with_value: str) -> list[str]:
@@ -62,46 +58,3 @@ class Option:
             if text is not None and text.strip() != str(wanted):
                 return name, text
         return None
-
-
-# Parallelism of vLLM and SGLang: each size multiplies the GPUs of one server.
-_TENSOR = ("-tp", "--tp", "--tp-size", "--tensor-parallel-size")
-_PIPELINE = ("-pp", "--pp", "--pp-size", "--pipeline-parallel-size")
-_DATA = ("-dp", "--dp", "--dp-size", "--data-parallel-size")
-_CONTEXT = ("-pcp", "--prefill-context-parallel-size")
-
-
-def gpus(given: Sequence[str]) -> int:
-    """Return how many GPUs tensor, pipeline, data and context parallelism take together."""
-    # With --enable-dp-attention SGLang splits the tensor-parallel GPUs among the replicas.
-    data = () if "--enable-dp-attention" in given else (_DATA,)
-    sizes = [value(given, names) for names in (_TENSOR, _PIPELINE, *data, _CONTEXT)]
-    return math.prod(int(size) for size in sizes if size is not None and size.isdecimal())
-
-
-def share(setting: Setting, flag: str, default: float) -> float:
-    """Return the share of a device's memory that `flag` gives; raises Fault when it is not above 0 and up to 1."""
-    text = value(setting.args, (flag,))
-    try:
-        size = default if text is None else float(text)
-    except ValueError:
-        size = 0.0
-    if not 0 < size <= 1:
-        where = f"settings.{setting.name}.args: {text!r}"
-        raise Fault(f"{where} is not a share of the device's memory; give one above 0 and up to 1")
-    return size
-
-
-# PyTorch's types as vLLM and SGLang take them, and what `models.kv_cache` calls them.
-_DTYPES = {"half": "f16", "float16": "f16", "bfloat16": "bf16", "float": "f32", "float32": "f32"}
-_DTYPES |= dict.fromkeys(("fp8_e4m3", "fp8_e5m2"), "fp8")
-
-
-def cache_dtype(given: Sequence[str]) -> tuple[str, str]:
-    """Return the types of the KV cache's keys and values by `--kv-cache-dtype`.
-
-    Left out or auto, they are that of the weights by `--dtype`, and of 16 bits where that is left out or auto, too.
-    """
-    asked = [value(given, names) for names in (("--kv-cache-dtype",), ("--dtype",))]
-    kind = next((dtype for dtype in asked if dtype not in (None, "auto")), None) or "f16"
-    return _DTYPES.get(kind, kind), _DTYPES.get(kind, kind)

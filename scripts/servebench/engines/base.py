@@ -172,8 +172,8 @@ class Adapter(ABC):
         """
         return 1
 
-    @staticmethod
-    def memory_share(setting: plan.Setting) -> float:
+    @classmethod
+    def memory_share(cls, setting: plan.Setting) -> float:
         """Return the share of its device's memory that the server may take; raises Fault for an impossible share."""
         return 1.0
 

@@ -7,38 +7,22 @@ from typing import Any
 
 import httpx
 
-from servebench import plan
-from servebench.engines import arguments, metrics, runtime
+from servebench.engines import metrics, runtime
 from servebench.engines.arguments import Option, unless
-from servebench.engines.base import Adapter, Command, Difference, unlike
+from servebench.engines.base import Command, Difference, unlike
+from servebench.engines.pytorch import PyTorch
 from servebench.machine.infrastructure import InfrastructureError
 
-MEMORY_SHARE = 0.92  # SGLang works its own out from the model and the device
 ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 
 
-class Sglang(Adapter):
+class Sglang(PyTorch):
     """Slots are `--max-running-requests`, the context is `--context-length`."""
 
-    fills_device = True
-    start_s = 90.0
     slots = Option(("--max-running-requests",))
     context = Option(("--context-length",))
-
-    @staticmethod
-    def cache_types(setting: plan.Setting) -> tuple[str, str]:
-        """Return `--kv-cache-dtype`, for both."""
-        return arguments.cache_dtype(setting.args)
-
-    @staticmethod
-    def gpus(setting: plan.Setting) -> int:
-        """Return the product of the sizes of parallelism."""
-        return arguments.gpus(setting.args)
-
-    @staticmethod
-    def memory_share(setting: plan.Setting) -> float:
-        """Return `--mem-fraction-static`, or about what SGLang takes by itself."""
-        return arguments.share(setting, "--mem-fraction-static", MEMORY_SHARE)
+    memory_flag = "--mem-fraction-static"
+    memory_default = 0.92  # SGLang works its own out from the model and the device
 
     def command(self, port: int) -> Command:
         """Return `python -m sglang.launch_server …`; the setting's own arguments come last and win."""
@@ -56,11 +40,6 @@ class Sglang(Adapter):
         return runtime.command(
             self.launch, argv, port=port, in_venv=module, in_image=["python3", *module], env=ENVIRONMENT
         )
-
-    @property
-    def extra(self) -> dict[str, Any]:
-        """Thinking off, by the chat template's switch."""
-        return {"chat_template_kwargs": {"enable_thinking": False}} if self.thinking_off else {}
 
     def inspect(self, client: httpx.Client) -> dict[str, Any]:
         """Ask /get_server_info, /v1/models and /metrics."""

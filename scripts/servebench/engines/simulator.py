@@ -13,7 +13,7 @@ import httpx
 
 import servebench
 from servebench import plan
-from servebench.engines import arguments
+from servebench.engines import pytorch
 from servebench.engines.base import Adapter, Command, Difference, unlike
 from servebench.engines.simulated import Machine
 from servebench.machine.infrastructure import InfrastructureError
@@ -36,7 +36,7 @@ class Simulator(Adapter):
     @staticmethod
     def gpus(setting: plan.Setting) -> int:
         """Return how many GPUs the rehearsed engine needs, so that a rehearsal asks for as many."""
-        return arguments.gpus(setting.args)
+        return pytorch.gpus(setting.args)
 
     def command(self, port: int) -> Command:
         """Return the simulator in this interpreter."""

@@ -9,14 +9,13 @@ from typing import Any
 
 import httpx
 
-from servebench import plan
-from servebench.engines import arguments, metrics, runtime
+from servebench.engines import metrics, runtime
 from servebench.engines.arguments import Option, unless
-from servebench.engines.base import Adapter, Command, Difference, post, unlike
+from servebench.engines.base import Command, Difference, post, unlike
+from servebench.engines.pytorch import PyTorch
 from servebench.machine.infrastructure import InfrastructureError
 
 IDLE_TIMEOUT_S = 30.0
-MEMORY_SHARE = 0.92  # vLLM's own --gpu-memory-utilization
 # Builds differ in the device's name and in whether size and concurrency share a line; /metrics is preferred.
 CACHE_TOKENS = re.compile(r"(?:GPU|CPU) KV cache size: ([\d,]+) tokens")
 # The arguments as vLLM has read them, in the log's first lines.
@@ -25,28 +24,13 @@ CONCURRENCY = re.compile(r"Maximum concurrency for ([\d,]+) tokens per request: 
 ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
 
 
-class Vllm(Adapter):
+class Vllm(PyTorch):
     """Slots are `--max-num-seqs`, the context is `--max-model-len`."""
 
-    fills_device = True
-    start_s = 90.0
     slots = Option(("--max-num-seqs",))
     context = Option(("--max-model-len",))
-
-    @staticmethod
-    def cache_types(setting: plan.Setting) -> tuple[str, str]:
-        """Return `--kv-cache-dtype`, for both."""
-        return arguments.cache_dtype(setting.args)
-
-    @staticmethod
-    def gpus(setting: plan.Setting) -> int:
-        """Return the product of the sizes of parallelism."""
-        return arguments.gpus(setting.args)
-
-    @staticmethod
-    def memory_share(setting: plan.Setting) -> float:
-        """Return `--gpu-memory-utilization`, or the default."""
-        return arguments.share(setting, "--gpu-memory-utilization", MEMORY_SHARE)
+    memory_flag = "--gpu-memory-utilization"
+    memory_default = 0.92
 
     @staticmethod
     def tokenized(client: httpx.Client, request: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -75,11 +59,6 @@ class Vllm(Adapter):
             in_image=[],
             env=ENVIRONMENT,
         )
-
-    @property
-    def extra(self) -> dict[str, Any]:
-        """Thinking off, by the chat template's switch."""
-        return {"chat_template_kwargs": {"enable_thinking": False}} if self.thinking_off else {}
 
     def inspect(self, client: httpx.Client) -> dict[str, Any]:
         """Ask /version, /v1/models and /metrics; some facts are only in the log."""
