@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: all test lint report setup setup-dev lock clean cluster-test
+.PHONY: all test lint report setup setup-dev schema lock clean cluster-test
 
 all: setup
 	$(BIN)/snakemake --cores 1 all
@@ -43,6 +43,10 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "servebench needs Python 3.11 or newer, but '$(PYTHON)' is $$($(PYTHON) -V 2>&1); set PYTHON=python3.11 or newer"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "servebench needs Python's venv module: on Debian or Ubuntu, install the package python3-venv"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
+
+# After a change of configuration/sections.py: config/schema.yaml and the tables of keys in config/README.md.
+schema: setup
+	$(BIN)/python -c 'from servebench.configuration import schema; schema.write()'
 
 # New versions: edit pyproject.toml or envs/*.in, then `make lock` (needs uv on the PATH).
 COMPILE := uv pip compile --python-version 3.11 --generate-hashes --quiet --no-header --no-annotate

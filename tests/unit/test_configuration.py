@@ -5,6 +5,7 @@ import json
 import math
 import re
 
+import jsonschema
 import msgspec
 import pytest
 import yaml
@@ -12,11 +13,12 @@ from snakemake.cli import parse_config
 
 import servebench
 from servebench import configuration, plan
+from servebench.configuration import schema
 from servebench.outlook import inventory
 from servebench.sessions import job
-from servebench.tasks import MEASURES, TASKS
 
-QUICKSTART = servebench.ROOT / "config" / "config.yaml"
+CONFIG = servebench.ROOT / "config"
+QUICKSTART = CONFIG / "config.yaml"
 
 
 @pytest.fixture
@@ -62,11 +64,11 @@ def test_the_quick_start_in_order(config):
         (lambda c: c["models"]["smollm2-q4_1"].pop("sha256"), "models.smollm2-q4_1: lacks sha256"),
         (lambda c: c["models"]["smollm2-q4_1"].pop("sha256"), "; add it: sha256sum FILE prints it"),
         (lambda c: c["models"]["smollm2-q8_0"]["requantize"].update({"from": "no"}), "requantize.from: 'no' is not a"),
-        (lambda c: c["models"]["smollm2-q4_1"].update(unverified="?"), "models.smollm2-q4_1.unverified: but something"),
+        (lambda c: c["models"]["smollm2-q4_1"].update(unverified="?"), "models.smollm2-q4_1.unverified: but sha256 or"),
         (lambda c: c["models"].update(x={"source": "hf://a/b/c.gguf@main"}), "models.x.source: 'hf://a/b/c.gguf@main'"),
         (lambda c: c["models"].update(x={"source": "ollama://qwen3:14b"}), "models.x.source: 'ollama://qwen3:14b' may"),
         (lambda c: c.update(runs={"main": {}, "extra": {"control": "np1"}}), "runs.extra.control: 'np1' is not a sett"),
-        (lambda c: c["runtime"].update(ports=[9999, 2000]), "runtime.ports: [9999, 2000] is no range; give the lower"),
+        (lambda c: c["runtime"].update(ports=[9999, 2000]), "runtime.ports: [9999, 2000] is not a valid range; g"),
         (lambda c: c.update(reference="nothing"), "reference: there is no config/references/nothing-concurrency.csv"),
         (lambda c: c.update(cost={"price_per_hour": 1, "currency": "JPY"}), 'cost.currency: "JPY" is not one of USD'),
         (lambda c: c["workload"].pop("window_s"), "workload: lacks window_s, which mode closed needs"),
@@ -79,11 +81,11 @@ def test_the_quick_start_in_order(config):
         (lambda c: c["workload"].update(trace="pyproject.toml"), "pyproject.toml:1: is not JSON"),
         (lambda c: c["settings"]["np1"].update(request={"n": 2}), "settings.np1.request.n: cannot be changed; what is"),
         (lambda c: c["engines"]["llama-cpp"].update(request={"model": "x"}), "engines.llama-cpp.request.model: cannot"),
-        (lambda c: c["settings"]["np1"].update(request={"max_tokens": "8"}), "request.max_tokens: '8' is no number of"),
-        (lambda c: c["settings"]["np1"].update(request={"max_tokens": -1}), "request.max_tokens: -1 is no number of"),
-        (lambda c: c["settings"]["np1"].update(request={"a": [float("inf")]}), "request.a.0: inf is no number that"),
-        (lambda c: c["settings"]["np1"].update(request={1: 2}), "settings.np1.request.1: 1 is a key that is no text"),
-        (lambda c: c["workload"].update(window_s=10**400), "workload.window_s: is a number of more than 2^53"),
+        (lambda c: c["settings"]["np1"].update(request={"max_tokens": "8"}), "request.max_tokens: '8' is not a token"),
+        (lambda c: c["settings"]["np1"].update(request={"max_tokens": -1}), "request.max_tokens: -1 is not a token c"),
+        (lambda c: c["settings"]["np1"].update(request={"a": [float("inf")]}), "request.a.0: inf is not a JSON num"),
+        (lambda c: c["settings"]["np1"].update(request={1: 2}), "settings.np1.request.1: 1 is not a string key"),
+        (lambda c: c["workload"].update(window_s=10**400), "workload.window_s: is a number greater than 2^53"),
         (lambda c: c.update(title="a\udcff"), "title: 'a\\udcff' has '\\udcff', which no file or server takes"),
         (lambda c: c["settings"]["np1"].update(args=["a\0"]), "settings.np1.args.0: 'a\\x00' has '\\x00', which"),
         (lambda c: c["engines"].update(u={"kind": "url", "url": "http://"}), "engines.u.url: 'http://' has no host"),
@@ -173,7 +175,7 @@ def test_a_fault_names_the_file_that_set_the_key(tmp_path):
         configuration.read([QUICKSTART, overlay])
 
 
-def test_keys_that_are_missing_are_told_in_one_line():
+def test_missing_keys_are_named_in_one_line():
     with pytest.raises(configuration.ConfigError) as error:
         configuration.load({"experiment": "x"}, [QUICKSTART])
     assert str(error.value) == "config/config.yaml: lacks engines, models, workload, settings; add them"
@@ -337,7 +339,7 @@ def test_evaluations_as_they_are_run(evaluated):
         (lambda e: e["tasks"].update(mgsm={"set": "no.tsv"}), "tasks.mgsm.set: 'no.tsv' is not a file; give one, 'sma"),
         (lambda e: e["tasks"].update(mgsm={"set": "config/config.yaml"}), "tasks.mgsm.set: "),
         (lambda e: e["tasks"]["proofreading"].update(set="small"), "tasks.proofreading.set: 'small': proofreading has"),
-        (lambda e: e["tasks"]["mgsm"].update(limit=41), "tasks.mgsm.limit: 41 is more than the 40 questions there are"),
+        (lambda e: e["tasks"]["mgsm"].update(limit=41), "tasks.mgsm.limit: 41 is more than the 40 questions of th"),
         (lambda e: e["tasks"]["mgsm"].update(limit=0), "tasks.mgsm.limit: 0 is smaller than 1"),
         (lambda e: e["tasks"].update(gsm8k={}), "tasks: "),
         (lambda e: e["margins"].update(jcommonsenseqa=2), "margins.jcommonsenseqa: needs the task jcommonsenseqa; add"),
@@ -501,61 +503,88 @@ def test_the_plan_keeps_its_files_without_the_machines_paths_and_measures_the_sa
         assert plan.session_spec(loaded, setting) == plan.session_spec(load(config), setting)
 
 
-def documented_keys():
-    text = (servebench.ROOT / "config" / "README.md").read_text(encoding="utf-8")
-    for row in re.findall(r"^\| (`.*?) \|", text, re.M):
-        yield from re.findall(r"`([a-z0-9_.<>]+)`", row)
+def test_schema_and_documented_keys_are_those_of_the_sections():
+    readme = (CONFIG / "README.md").read_text(encoding="utf-8")
+    assert (CONFIG / "schema.yaml").read_text(encoding="utf-8") == schema.as_yaml(), "make schema"
+    assert readme == schema.documented(readme), "make schema"
 
 
-def schema_keys(node, path=()):
-    """Dotted names of everything the schema lets a configuration say, to the depth the README documents."""
-    schema = yaml.safe_load((servebench.ROOT / "config" / "schema.yaml").read_text(encoding="utf-8"))
-    node = schema["$defs"]["workload"] if node.get("$ref", "").endswith("/workload") else node
-    groups = "line cost cpus charts runtime.foreign_use models.<model>.requantize models.<model>.about"
-    groups += " evaluations.tasks evaluations.margins evaluations.targets"
-    grouped = ".".join(path) in groups.split()
-    inner = node.get("properties", {})
-    if isinstance(node.get("additionalProperties"), dict) and "properties" in node["additionalProperties"]:
-        inner = {f"<{path[-1].rstrip('s')}>": node["additionalProperties"]}
-    if not inner or grouped or path == ("runs", "<run>", "workload"):
-        yield ".".join(path)
-        return
-    for key, value in inner.items():
-        yield from schema_keys(value, (*path, key))
+def test_the_schema_is_one_and_an_editor_finds_no_fault_in_our_configurations():
+    written = yaml.safe_load((CONFIG / "schema.yaml").read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator.check_schema(written)
+    validator = jsonschema.Draft202012Validator(written)
+    for path in set(CONFIG.glob("*.yaml")) - {CONFIG / "schema.yaml"}:
+        faults = validator.iter_errors(yaml.safe_load(path.read_text(encoding="utf-8")))
+        # An overlay lacks the keys of the file under it, and takes keys out with null.
+        assert {fault.validator for fault in faults if fault.instance is not None} <= {"required"}, path
 
 
-def test_tasks_and_measures_are_those_that_a_configuration_may_name():
-    schema = yaml.safe_load((servebench.ROOT / "config" / "schema.yaml").read_text(encoding="utf-8"))
-    named = schema["properties"]["evaluations"]["properties"]
-    assert named["tasks"]["propertyNames"]["enum"] == list(TASKS)
-    assert named["under_load"]["properties"]["task"]["enum"] == list(TASKS)
-    assert named["margins"]["propertyNames"]["enum"] == [measure.name for measure in MEASURES if measure.headline]
-
-
-def test_every_key_is_documented():
-    schema = yaml.safe_load((servebench.ROOT / "config" / "schema.yaml").read_text(encoding="utf-8"))
-    assert sorted(schema_keys(schema)) == sorted(documented_keys())
+def test_what_is_compared_takes_a_margin():
+    margins = schema.schema()["$defs"]["Evaluations"]["properties"]["margins"]
+    assert margins["propertyNames"]["enum"] == ["jcommonsenseqa", "mgsm", "proof_fixed", "proof_rewritten"]
 
 
 def test_every_pattern_says_what_to_write():
-    def silent(schema):
-        if isinstance(schema, dict):
-            if isinstance(schema.get("pattern"), str) and not isinstance(schema.get("description"), str):
-                yield schema["pattern"]
-            schema = list(schema.values())
-        for part in schema if isinstance(schema, list) else []:
+    def silent(node):
+        if isinstance(node, dict):
+            if "pattern" in node and not node.get("errorMessage"):
+                yield node["pattern"]
+            node = list(node.values())
+        for part in node if isinstance(node, list) else []:
             yield from silent(part)
 
-    schema = yaml.safe_load((servebench.ROOT / "config" / "schema.yaml").read_text(encoding="utf-8"))
-    assert list(silent(schema)) == []
+    assert list(silent(schema.schema())) == []
     assert list(silent([{"pattern": "x"}])) == ["x"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda c: c.update(experiment="quickstart\n"),
+        lambda c: c["settings"].update({"np1\n": c["settings"]["np1"]}),
+        lambda c: c["models"]["smollm2-q4_1"].update(sha256="a" * 64 + "\n"),
+        lambda c: c["models"].update(x={"source": f"hf://a/b/c.gguf@{'a' * 40}\n"}),
+        lambda c: c["engines"].update(u={"kind": "url", "url": "http://a", "api_key_env": "KEY\n"}),
+        lambda c: c["settings"]["np1"].update(expect={"n_ctx\n": 1}),
+    ],
+)
+def test_a_line_break_at_the_end_fits_no_pattern(config, change):
+    change(config)
+    with pytest.raises(configuration.ConfigError):
+        load(config)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (5, "title: 5 is not a string or a mapping"),
+        ({"fr": "x"}, "title: lacks en; add it"),
+        ({"en": "x", "fr": "y"}, "title.fr: is not a known key; known here: en, ja"),
+    ],
+)
+def test_a_text_is_a_string_or_has_languages(config, value, message):
+    with pytest.raises(configuration.ConfigError, match=re.escape(f"config/config.yaml: {message}")):
+        load(config | {"title": value})
+
+
+def test_what_a_configuration_leaves_out_is_as_documented():
+    loaded = configuration.read([QUICKSTART], {"rounds": None, "line": None, "runtime": None})
+    text = schema.tables()
+    for key, value in {
+        "rounds": loaded.rounds,
+        "line.ttft_p95_s": loaded.line.ttft_p95_s,
+        "runtime.ready_timeout_s": loaded.runtime.ready_timeout_s,
+        "runtime.foreign_use.action": loaded.runtime.foreign_use.action,
+        "workload.timeout_s": loaded.settings["np1"].workload["timeout_s"],
+    }.items():
+        assert re.search(rf"^\| `{re.escape(key)}` \| [^|]* \| `{value}` \|", text, re.M), key
 
 
 @pytest.mark.parametrize("content", [b"- 1", b"text", b"5", b"\xff", b"a: [", b"a: 2024-99-99", b"a: \x01"])
 def test_a_file_that_is_no_configuration(tmp_path, content):
     path = tmp_path / "mine.yaml"
     path.write_bytes(content)
-    with pytest.raises(configuration.ConfigError, match=f"^{path}:.*(is no mapping|is not valid YAML)") as error:
+    with pytest.raises(configuration.ConfigError, match=f"^{path}:.*(is not a mapping|is not valid YAML)") as error:
         configuration.read([path])
     assert "\n" not in str(error.value)
 

@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from servebench import ROOT
+from servebench.configuration.sections import Languages
 from servebench.engines import environment
 from servebench.faults import Fault
 from servebench.machine import cache, gpu, host
@@ -22,8 +23,7 @@ from servebench.plan import Plan
 from servebench.plan.layout import RESULTS
 
 GIB = 2**30
-# Of a configuration's texts (config/schema.yaml).
-LANGUAGES = ("en", "ja")
+LANGUAGES = Languages.__struct_fields__
 
 
 def command(plan: Plan, language: str) -> None:

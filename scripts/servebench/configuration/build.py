@@ -1,7 +1,4 @@
-"""From YAML to a `Plan`: what a configuration may say, and one clear sentence for each thing it may not.
-
-Messages name file, key, value and remedy, and come before anything is fetched or started.
-"""
+"""Build a `Plan` from YAML, or raise one error with a line for each fault, before anything is fetched or started."""
 
 from __future__ import annotations
 
@@ -16,14 +13,16 @@ import msgspec
 import yaml
 
 from servebench import ROOT
-from servebench.configuration.faults import WORKLOAD_DEFAULTS, cross_faults, schema_faults, value_faults
+from servebench.configuration import sections
+from servebench.configuration.faults import cross_faults, schema_faults, value_faults
 from servebench.configuration.files import engine_pin, prompts_digest, trace_digest
-from servebench.configuration.origin import ConfigError, Origin, _in_checkout
+from servebench.configuration.origin import ConfigError, Origin, in_checkout
+from servebench.configuration.sections import defaults
 from servebench.load.line import Line
 from servebench.plan import Engine, Evaluations, Model, Plan, Runtime, Setting
 from servebench.tasks import TASKS, sets
 
-COMMON = ("args", "env", "request", "expect")  # keys of an engine that all its settings get
+COMMON = ("args", "env", "request", "expect")  # keys of an engine that all its settings share
 
 
 def load(config: Mapping[str, Any], files: Sequence[str | Path], overrides: Mapping[str, Any] | None = None) -> Plan:
@@ -38,6 +37,7 @@ def load(config: Mapping[str, Any], files: Sequence[str | Path], overrides: Mapp
     faults = list(cross_faults(config, origin))
     if faults:
         raise ConfigError("\n".join(faults))
+    config = {**defaults(sections.Configuration), **config}
     models = {
         key: msgspec.convert({"key": key, "name": key, **entry}, Model) for key, entry in config["models"].items()
     }
@@ -51,7 +51,7 @@ def load(config: Mapping[str, Any], files: Sequence[str | Path], overrides: Mapp
     settings = {}
     for name, entry in config["settings"].items():
         run = entry.get("run", next(iter(runs)))
-        workload = {**WORKLOAD_DEFAULTS, **config["workload"], **(runs[run].get("workload") or {})}
+        workload = {**defaults(sections.Workload), **config["workload"], **(runs[run].get("workload") or {})}
         settings[name] = _setting(
             config,
             name,
@@ -71,9 +71,9 @@ def load(config: Mapping[str, Any], files: Sequence[str | Path], overrides: Mapp
     return Plan(
         experiment=config["experiment"],
         title=config.get("title", config["experiment"]),
-        files=tuple(_in_checkout(file) or f"/path/to/{Path(file).name}" for file in files),
+        files=tuple(in_checkout(file) or f"/path/to/{Path(file).name}" for file in files),
         overrides=tuple(f"{key}={_as_argument(value)}" for key, value in overrides.items()),
-        rounds=config.get("rounds", 2),
+        rounds=config["rounds"],
         line=msgspec.convert(config.get("line", {}), Line),
         reference=config.get("reference"),
         cost=config.get("cost"),
@@ -90,7 +90,7 @@ def load(config: Mapping[str, Any], files: Sequence[str | Path], overrides: Mapp
 
 
 def _as_argument(value: Any) -> str:
-    """A value as snakemake --config reads it."""
+    """Write a value as snakemake --config reads it."""
     return "" if value is None else json.dumps(value) if isinstance(value, Mapping | list) else str(value)
 
 
@@ -101,7 +101,7 @@ def _setting(
     engines: Mapping[str, Engine],
     models: Mapping[str, Model],
 ) -> Setting:
-    """`entry` with its engine and model, and with what all settings of the engine have in common."""
+    """Build the setting `entry` with its engine and model, and with what all settings of the engine share."""
     return msgspec.convert(
         {
             **entry,
@@ -116,7 +116,7 @@ def _setting(
 
 
 def _evaluations(config: Mapping[str, Any], engines: Mapping[str, Engine], models: Mapping[str, Model]) -> Evaluations:
-    section = config["evaluations"]
+    section = {**defaults(sections.Evaluations), **config["evaluations"]}
     common = {"run": "evaluations", "users": [section["concurrency"]]}
     targets = {
         name: _setting(config, name, {**entry, **common}, engines, models) for name, entry in section["targets"].items()
@@ -124,7 +124,7 @@ def _evaluations(config: Mapping[str, Any], engines: Mapping[str, Engine], model
     tasks = {name: _task_set(name, entry) for name, entry in section["tasks"].items()}
     under_load = section.get("under_load")
     if under_load:
-        workload = {**WORKLOAD_DEFAULTS, **config["workload"]}
+        workload = {**defaults(sections.Workload), **config["workload"]}
         under_load = {
             "targets": [section["baseline"]],
             **under_load,
@@ -153,7 +153,7 @@ def _task_set(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def overrides(given: Sequence[str]) -> dict[str, Any]:
-    """KEY=VALUE of the command line, as snakemake --config reads them."""
+    """Parse KEY=VALUE of the command line as snakemake --config does."""
     from snakemake.cli import parse_config  # half a second, for those who need it
 
     try:
@@ -165,6 +165,8 @@ def overrides(given: Sequence[str]) -> dict[str, Any]:
 def read(files: Sequence[str | Path], overrides: Mapping[str, Any] | None = None) -> Plan:
     """Read configuration files as Snakemake merges them (later over earlier, key by key; `overrides` of the command
     line over all) and `load` the result."""
+    from snakemake.utils import update_config
+
     merged: dict[str, Any] = {}
     for file in files:
         try:
@@ -178,22 +180,14 @@ def read(files: Sequence[str | Path], overrides: Mapping[str, Any] | None = None
         except (yaml.YAMLError, ValueError) as error:
             raise ConfigError(f"{file}: is not valid YAML: {str(error).splitlines()[0]}") from error
         if not isinstance(content, Mapping | None):
-            raise ConfigError(f"{file}: {content!r:.60} is no mapping of keys to values; see config/README.md")
-        _merge(merged, content or {})
-    _merge(merged, overrides or {})
+            raise ConfigError(f"{file}: {content!r:.60} is not a mapping of keys to values; see config/README.md")
+        update_config(merged, content or {})
+    update_config(merged, overrides or {})
     return load(merged, files, overrides)
 
 
-def _merge(into: dict[str, Any], new: Mapping[str, Any]) -> None:
-    for key, value in new.items():
-        if isinstance(value, Mapping) and isinstance(into.get(key), dict):
-            _merge(into[key], value)
-        else:
-            into[key] = dict(value) if isinstance(value, Mapping) else value
-
-
 def _present(value: Any) -> Any:
-    """`value` without the keys an overlay set to null. In a `request`, null takes a key out of the body, and stays."""
+    """Leave out the keys that an overlay set to null. In a `request`, null stays: it takes a key out of the body."""
     if not isinstance(value, Mapping):
         return value
     return {k: v if k == "request" else _present(v) for k, v in value.items() if v is not None}
@@ -204,8 +198,8 @@ def _without(entry: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
 
 
 def _with_common(engine: Mapping[str, Any], setting: Mapping[str, Any]) -> dict[str, Any]:
-    """What an engine's settings have in common and what the setting adds: arguments in that order, so that it wins."""
+    """Join what an engine's settings share and what this setting adds, in that order, so that the setting wins."""
     mappings = {key: {**engine.get(key, {}), **setting.get(key, {})} for key in ("env", "request", "expect")}
-    if engine["kind"] == "simulator":  # nothing was published of it
+    if engine["kind"] == "simulator":  # nothing was published of a simulator
         mappings["expect"] = {}
     return {"args": [*engine.get("args", ()), *setting.get("args", ())], **mappings}

@@ -13,8 +13,11 @@ import jsonschema
 import yaml
 
 from servebench import ROOT
+from servebench.configuration import sections
 from servebench.configuration.files import prompts_path
 from servebench.configuration.origin import Origin
+from servebench.configuration.schema import schema
+from servebench.configuration.sections import RUNTIMES, defaults
 from servebench.engines import ADAPTERS, Adapter
 from servebench.faults import Fault
 from servebench.load import prompts as prompt_sets
@@ -25,16 +28,7 @@ from servebench.load.workload import Workload
 from servebench.plan import Runtime
 from servebench.tasks import MEASURES, TASKS, sets
 
-PINNED = re.compile(r"^hf://.*@[0-9a-f]{40}$|^ollama://.*@sha256:[0-9a-f]{64}$")
-
-
-WORKLOAD_DEFAULTS: Mapping[str, Any] = {
-    "mode": "closed",
-    "temperature": 0,
-    "top_p": 1.0,
-    "seed": 0,
-    "timeout_s": 120,
-}
+PINNED = re.compile(r"hf://.*@[0-9a-f]{40}|ollama://.*@sha256:[0-9a-f]{64}")
 
 
 def _integer(checker: jsonschema.TypeChecker, value: Any) -> bool:
@@ -63,13 +57,13 @@ _SENT = {
 
 
 def value_faults(value: Any, origin: Origin, path: Sequence[str | int] = ()) -> Iterator[str]:
-    """Keys and values that nothing can take, wherever they stand, and what a `request` may not hold."""
+    """Find keys and values that no key can take, and what a `request` may not hold."""
     where = [*path]
     asked = "request" in path
     if isinstance(value, Mapping):
         for key, held in value.items():
             if not isinstance(key, str):
-                yield origin.fault([*path, str(key)], f"{key!r} is a key that is no text; write it in quotes")
+                yield origin.fault([*path, str(key)], f"{key!r} is not a string key; write it in quotes")
             elif path and path[-1] == "request" and key in _SENT and held is not None:
                 yield origin.fault([*path, key], f"cannot be changed; {_SENT[key]}")
             else:
@@ -81,43 +75,48 @@ def value_faults(value: Any, origin: Origin, path: Sequence[str | int] = ()) -> 
         yield origin.fault(where, f"{value!a:.60} has {wrong[0]!a}, which no file or server takes; leave it out")
     elif asked and where[-1] in ("max_tokens", "max_completion_tokens") and not (type(value) is int and value > 0):
         if value is not None:
-            yield origin.fault(where, f"{value!r:.60} is no number of tokens; use 1 or more, or workload.max_tokens")
+            yield origin.fault(where, f"{value!r:.60} is not a token count; use 1 or more, or workload.max_tokens")
     elif isinstance(value, int) and abs(value) > 2**53:
-        yield origin.fault(where, "is a number of more than 2^53; use a smaller one")
+        yield origin.fault(where, "is a number greater than 2^53; use a smaller one")
     elif asked and isinstance(value, float) and not math.isfinite(value):
-        yield origin.fault(where, f"{value} is no number that JSON has; use another")
+        yield origin.fault(where, f"{value} is not a JSON number; use a finite one")
 
 
 def schema_faults(config: Mapping[str, Any], origin: Origin) -> Iterator[str]:
-    """Faults against config/schema.yaml, one sentence each."""
-    schema = yaml.safe_load((ROOT / "config" / "schema.yaml").read_text(encoding="utf-8"))
-    validator = Validator(schema)
-    for error in sorted(validator.iter_errors(config), key=lambda e: [str(part) for part in e.absolute_path]):
+    """Find faults of single keys, as the sections define them, one sentence each."""
+    for error in sorted(Validator(schema()).iter_errors(config), key=lambda e: [str(part) for part in e.absolute_path]):
         yield from _schema_sentences(error, origin)
 
 
 def _schema_sentences(error: jsonschema.ValidationError, origin: Origin) -> Iterator[str]:
     path = list(error.absolute_path)
     value = json.dumps(error.instance, ensure_ascii=False, default=str)
-    rule, wanted, schema = str(error.validator), cast(Any, error.validator_value), cast(Any, error.schema)
+    rule, wanted, node = str(error.validator), cast(Any, error.validator_value), cast(Any, error.schema)
     if rule == "additionalProperties" and isinstance(error.instance, Mapping):
-        known = sorted(schema.get("properties", {}))
+        known = sorted(node.get("properties", {}))
         for key in sorted(set(error.instance) - set(known)):
             yield origin.fault([*path, key], f"is not a known key; known here: {', '.join(known)}")
         return
     if rule == "required":
         missing = [key for key in wanted if key not in cast(Any, error.instance)]
         if not error.message.startswith(repr(missing[0])):
-            return  # it is told with the first
+            return  # the first error names all of them
         yield origin.fault(path, f"lacks {', '.join(missing)}; add {'it' if len(missing) == 1 else 'them'}")
         return
+    if rule == "anyOf":  # what is wrong with the alternative of the value's type, or no type fits
+        inner = [each for each in error.context or () if each.validator != "type"]
+        for each in inner:
+            yield from _schema_sentences(each, origin)
+        if inner:
+            return
+        rule, wanted = "type", [each.validator_value for each in error.context or ()]
     sentences = {
         "type": f"{value} is not {_a(wanted)}{_in_a_list(wanted, error.instance)}" if rule == "type" else "",
         "enum": f"{value} is not one of {', '.join(map(str, wanted))}" if rule == "enum" else "",
-        "minimum": f"{value} is smaller than {wanted}; {_least(schema, wanted)}",
+        "minimum": f"{value} is smaller than {wanted}; {_least(node, wanted)}",
         "exclusiveMinimum": f"{value} is not greater than {wanted}",
         "maximum": f"{value} is greater than {wanted}",
-        "pattern": f"{value} does not fit; {schema.get('description')}",
+        "pattern": f"{value} does not fit; {node.get('errorMessage')}",
         "minItems": f"{value} has fewer than {wanted} entries",
         "uniqueItems": f"{value} names an entry twice",
     }
@@ -129,7 +128,7 @@ def _a(kind: Any) -> str:
         "integer": "an integer",
         "object": "a mapping",
         "array": "a list",
-        "string": "a text",
+        "string": "a string",
         "number": "a number",
     }
     return " or ".join(names.get(one, f"a {one}") for one in ([kind] if isinstance(kind, str) else kind))
@@ -139,12 +138,12 @@ def _in_a_list(wanted: Any, value: Any) -> str:
     return f"; write [{json.dumps(value)}]" if wanted == "array" and isinstance(value, int | float | str) else ""
 
 
-def _least(schema: Mapping[str, Any], minimum: Any) -> str:
-    return "use a positive integer" if (schema.get("type"), minimum) == ("integer", 1) else f"use at least {minimum}"
+def _least(node: Mapping[str, Any], minimum: Any) -> str:
+    return "use a positive integer" if (node.get("type"), minimum) == ("integer", 1) else f"use at least {minimum}"
 
 
 def cross_faults(config: Mapping[str, Any], origin: Origin) -> Iterator[str]:
-    """Faults between keys: names that lead nowhere, files that are not there, parts that do not go together."""
+    """Find faults between keys: names of nothing, missing files, parts that do not go together."""
     runs, engines, models = config.get("runs") or {"main": {}}, config["engines"], config["models"]
     for key, engine in engines.items():
         yield from _engine_faults(["engines", key], engine, origin)
@@ -159,7 +158,7 @@ def cross_faults(config: Mapping[str, Any], origin: Origin) -> Iterator[str]:
         if control and control not in own:
             yield origin.fault(["runs", run, "control"], f"{control!r} is not a setting of this run")
         yield from _workload_faults({**config["workload"], **((entry or {}).get("workload") or {})}, origin)
-    mode = config["workload"].get("mode", WORKLOAD_DEFAULTS["mode"])
+    mode = _mode(config["workload"])
     if (config.get("evaluations") or {}).get("under_load") and MODES[mode].ends_itself:
         lasting = ", ".join(name for name, way in MODES.items() if not way.ends_itself)
         problem = f"needs a load that goes on, and workload.mode {mode!r} ends by itself; use one of {lasting}"
@@ -170,7 +169,7 @@ def cross_faults(config: Mapping[str, Any], origin: Origin) -> Iterator[str]:
         yield origin.fault(["reference"], f"there is no {cells}; name another or leave it out")
     first, last = config.get("runtime", {}).get("ports", Runtime().ports)
     if first > last:
-        yield origin.fault(["runtime", "ports"], f"[{first}, {last}] is no range; give the lower port first")
+        yield origin.fault(["runtime", "ports"], f"[{first}, {last}] is not a valid range; give the lower port first")
 
 
 def _setting_faults(
@@ -243,14 +242,14 @@ def _evaluations_faults(
             continue
         if there is not None and task.get("limit", there) > there:
             path = ("evaluations", "tasks", name, "limit")
-            yield origin.fault(path, f"{task['limit']} is more than the {there} questions there are; leave it out")
+            yield origin.fault(path, f"{task['limit']} is more than the {there} questions of the set; leave it out")
     for measure in MEASURES:
         if measure.name in section.get("margins", {}) and measure.task not in tasks:
             yield origin.fault(["evaluations", "margins", measure.name], f"needs the task {measure.task}; add it")
 
 
 def _at(value: Any, path: Sequence[str | int]) -> Any:
-    """What stands at a path of keys; None where nothing does."""
+    """The value at a path of keys, or None."""
     for part in path:
         try:
             value = value[part]
@@ -269,7 +268,6 @@ def _url_fault(url: str) -> str | None:
 
 def _engine_faults(path: list[str | int], engine: Mapping[str, Any], origin: Origin) -> Iterator[str]:
     kind, runtime = engine["kind"], engine.get("runtime")
-    needs = {"venv": "environment", "binary": "binary", "container": "image"}
     if kind not in ADAPTERS:
         yield origin.fault([*path, "kind"], f"{kind!r} is not an engine; engines are: {', '.join(ADAPTERS)}")
     elif kind == "url" and "url" not in engine:
@@ -277,9 +275,9 @@ def _engine_faults(path: list[str | int], engine: Mapping[str, Any], origin: Ori
     elif kind == "url" and (wrong := _url_fault(engine["url"])):
         yield origin.fault([*path, "url"], wrong)
     elif ADAPTERS[kind].loads_model and runtime is None:
-        yield origin.fault(path, f"lacks runtime; use one of {', '.join(needs)}")
-    elif runtime and needs[runtime] not in engine:
-        yield origin.fault(path, f"lacks {needs[runtime]}, which runtime {runtime} needs; add it")
+        yield origin.fault(path, f"lacks runtime; use one of {', '.join(RUNTIMES)}")
+    elif runtime and RUNTIMES[runtime] not in engine:
+        yield origin.fault(path, f"lacks {RUNTIMES[runtime]}, which runtime {runtime} needs; add it")
     environment, image = engine.get("environment"), engine.get("image")
     if environment and not (ROOT / "envs" / f"{environment}.lock").is_file():
         yield origin.fault([*path, "environment"], f"there is no envs/{environment}.lock; make it or name another")
@@ -298,20 +296,22 @@ def _model_faults(
         yield origin.fault(path, "needs either source or requantize; give exactly one")
     elif "requantize" in model and model["requantize"]["from"] not in models:
         yield origin.fault([*path, "requantize", "from"], f"{model['requantize']['from']!r} is not a model")
-    pinned = "sha256" in model or PINNED.search(source)
+    pinned = "sha256" in model or PINNED.fullmatch(source)
     if not pinned and not source.startswith(("hf://", "ollama://")):
-        yield origin.fault(
-            path, "lacks sha256, by which a wrong or cut file is known; add it: sha256sum FILE prints it"
-        )
+        yield origin.fault(path, "lacks sha256, which tells a wrong or cut file; add it: sha256sum FILE prints it")
     elif not pinned and "unverified" not in model:
         remedy = "add sha256, end it with @<40 hex digits> (hf) or @sha256:<64> (ollama), or say why under unverified"
-        yield origin.fault([*path, "source"], f"{source!r} may mean another file tomorrow; {remedy}")
+        yield origin.fault([*path, "source"], f"{source!r} may be another file tomorrow; {remedy}")
     elif pinned and "unverified" in model:
-        yield origin.fault([*path, "unverified"], "but something pins the file; remove one of the two")
+        yield origin.fault([*path, "unverified"], "but sha256 or the source pins the file; remove one of the two")
+
+
+def _mode(workload: Mapping[str, Any]) -> str:
+    return str({**defaults(sections.Workload), **workload}["mode"])
 
 
 def _workload_faults(workload: Mapping[str, Any], origin: Origin) -> Iterator[str]:
-    mode = workload.get("mode", WORKLOAD_DEFAULTS["mode"])
+    mode = _mode(workload)
     way = MODES[mode]
     for key in ("prompts", "max_tokens", *(() if way.ends_itself else ("warmup_s", "window_s")), way.needs):
         if key and key not in workload:
@@ -330,7 +330,7 @@ def _workload_faults(workload: Mapping[str, Any], origin: Origin) -> Iterator[st
 
 
 def _read_prompts(workload: Mapping[str, Any], name: str) -> None:
-    """Raises Fault for what the load generator could not ask."""
+    """Raise Fault for prompts that the load generator could not send."""
     path = prompts_path(name)
     if not path.is_file() and not (path / "set.yaml").is_file():
         sets = ", ".join(sorted(p.name for p in (ROOT / "config" / "prompts").iterdir() if p.is_dir()))

@@ -13,7 +13,7 @@ from servebench import ROOT
 
 
 def engine_pin(entry: Mapping[str, Any]) -> str | None:
-    """What pins an engine's version: the SHA-256 of its environment's lock, or its image's digest."""
+    """Return what pins an engine's version: the SHA-256 of its environment's lock, or its image's digest."""
     if entry.get("environment"):
         return hashlib.sha256((ROOT / "envs" / f"{entry['environment']}.lock").read_bytes()).hexdigest()
     if entry.get("image"):
@@ -23,13 +23,13 @@ def engine_pin(entry: Mapping[str, Any]) -> str | None:
 
 
 def prompts_path(prompts: str) -> Path:
-    """Where a prompt set is: a built-in name under config/prompts, or a path (from the project's root, if relative)."""
+    """Return the path of a prompt set: a built-in name under config/prompts, or a path (from the root, if relative)."""
     built_in = ROOT / "config" / "prompts" / prompts
     return built_in if built_in.is_dir() else ROOT / prompts
 
 
 def prompts_digest(prompts: str) -> str:
-    """SHA-256 over a prompt set's files, by name and content."""
+    """Return the SHA-256 over a prompt set's files, by name and content."""
     path = prompts_path(prompts)
     whole = hashlib.sha256()
     for file in sorted(path.iterdir()) if path.is_dir() else [path]:
@@ -39,5 +39,5 @@ def prompts_digest(prompts: str) -> str:
 
 
 def trace_digest(trace: str | None) -> str | None:
-    """SHA-256 of a trace's file, whose path is from the project's root, if relative; None without a trace."""
+    """Return the SHA-256 of a trace's file (a relative path is from the project's root); None without a trace."""
     return None if trace is None else hashlib.sha256((ROOT / trace).read_bytes()).hexdigest()

@@ -16,22 +16,22 @@ class ConfigError(Fault):
     """A configuration that cannot be run. Its text has one line per fault: file: key: value: remedy."""
 
 
-def _in_checkout(file: str | Path) -> str | None:
-    """Where a file is in the checkout, or None outside of it."""
+def in_checkout(file: str | Path) -> str | None:
+    """Return a file's path inside the checkout, or None for a file outside."""
     path = Path(file).parent.resolve() / Path(file).name
     return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else None
 
 
 class Origin:
-    """Where a key of the merged configuration came from, so that an error can name it: the command line or a file."""
+    """The origin of each key of the merged configuration, for errors: the command line or a file."""
 
     def __init__(self, files: Sequence[str | Path], overrides: Mapping[str, Any]) -> None:
         self.files = [str(file) for file in files] or ["config"]
         self.overrides = overrides
 
     def of(self, path: Sequence[str | int]) -> str:
-        """--config when that sets `path`, else the last file that does, or the last file when none does (a missing
-        key)."""
+        """Return --config if the command line sets `path`, else the last file that sets it, else the last file (of a
+        missing key)."""
         if path and _holds(self.overrides, path):
             return "--config"
         for file in reversed(self.files):
@@ -43,10 +43,10 @@ class Origin:
         return self.files[-1]
 
     def fault(self, path: Sequence[str | int], text: str) -> str:
-        """`file: dotted.key: text`."""
+        """Return `file: dotted.key: text`."""
         where = ".".join(str(part) for part in path)
         file = self.of(path)
-        name = _in_checkout(file) or file
+        name = in_checkout(file) or file
         return f"{name}: {where}: {text}" if where else f"{name}: {text}"
 
 

@@ -130,8 +130,8 @@ class Evaluations(Struct, frozen=True, kw_only=True):
 
     baseline: str
     concurrency: int
-    repeats: int = 2
-    seed: int = 0
+    repeats: int
+    seed: int
     tasks: dict[str, TaskSet]
     targets: dict[str, Setting]
     margins: dict[str, float] = {}

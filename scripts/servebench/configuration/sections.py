@@ -1,0 +1,479 @@
+"""Say what a configuration may hold: one struct a section, with each key's type, bounds, choices, default and meaning.
+
+`config/schema.yaml` and the tables of keys in `config/README.md` are made from these structs (`schema`). Bounds and
+choices are those of one key; checks across keys stand in `faults`. A meaning that begins with "(free)" belongs to a key
+that changes nothing that is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from servebench import plan
+from servebench.engines import ADAPTERS
+from servebench.load.line import Line as Objective
+from servebench.load.modes import MODES
+from servebench.load.workload import ARRIVALS
+from servebench.tasks import MEASURES, TASKS, sets
+
+# How an engine is started, and the key that says what is started.
+RUNTIMES = {"venv": "environment", "binary": "binary", "container": "image"}
+
+
+def _pattern(pattern: str, remedy: str, max_length: int | None = None) -> Meta:
+    """A pattern, and what to write instead of a value that does not fit. It is matched as JSON Schema says: anywhere in
+    the value unless it has anchors. Python's `$` also stands before a last line break, hence (?!\\n)."""
+    pattern = pattern.replace("$", r"(?!\n)$")
+    return Meta(pattern=pattern, max_length=max_length, extra_json_schema={"errorMessage": remedy})
+
+
+def _choice(choices: Iterable[str]) -> Meta:
+    return Meta(extra_json_schema={"enum": list(choices)})
+
+
+def _says(description: str) -> Meta:
+    return Meta(description=description)
+
+
+Positive = Annotated[float, Meta(gt=0)]
+NotNegative = Annotated[float, Meta(ge=0)]
+Count = Annotated[int, Meta(ge=1)]
+Users = Annotated[int, Meta(ge=1, le=4096)]
+Seed = Annotated[int, Meta(ge=0)]
+Words = Annotated[str, Meta(min_length=1)]
+Port = Annotated[int, Meta(ge=1024, le=65535)]
+Name = Annotated[
+    str, _pattern("^[a-z0-9][a-z0-9._-]*$", "use small letters, digits and . _ -, a letter or digit first", 60)
+]
+TargetName = Annotated[
+    str, _pattern("^[A-Za-z0-9][A-Za-z0-9._-]*$", "use letters, digits and . _ -, a letter or digit first", 60)
+]
+FactName = Annotated[str, _pattern("^[a-z][a-z0-9_]*$", "use small letters, digits and _, a letter first")]
+Url = Annotated[str, _pattern("^https?://", "write http:// or https:// and the server's address")]
+Variable = Annotated[str, _pattern("^[A-Z_][A-Z0-9_]*$", "give the name of an environment variable, in capitals")]
+Source = Annotated[
+    str,
+    _pattern(
+        "^(pypi|hf|https|ollama|file)://",
+        "write file:///path/to/model.gguf, or an address that begins with pypi, hf, https or ollama and ://",
+    ),
+]
+Sha256 = Annotated[str, _pattern("^[0-9a-f]{64}$", "give 64 hex digits, as sha256sum FILE prints")]
+Task = Annotated[str, _choice(TASKS)]
+MeasureName = Annotated[str, _choice(measure.name for measure in MEASURES if measure.headline)]
+
+
+class Section(msgspec.Struct, forbid_unknown_fields=True):
+    """Base of all sections: an unknown key is an error."""
+
+
+class Languages(Section):
+    en: Words
+    ja: Words | UnsetType = UNSET
+
+
+Text = Words | Languages
+
+
+class Line(Section):
+    ttft_p95_s: Annotated[
+        Positive, _says("(free) 95 % of the requests get their first token within so many seconds.")
+    ] = Objective().ttft_p95_s
+    user_tok_s: Annotated[Positive, _says("(free) Tokens per second that one user gets at least.")] = (
+        Objective().user_tok_s
+    )
+    min_targets: Annotated[Count, _says("(free) With fewer requests in the window, the line is not judged.")] = (
+        Objective().min_targets
+    )
+
+
+class Cost(Section):
+    price_per_hour: Annotated[Positive, _says("(free) Price of the machine.")]
+    currency: Annotated[str | UnsetType, _choice(["USD"]), _says("(free) The currency of that price.")] = UNSET
+    idle_after_min: Annotated[
+        Positive | UnsetType,
+        _says(
+            "(free) Minutes without a request after which the machine is given back (a service that scales to zero)."
+        ),
+    ] = UNSET
+
+
+class Cpus(Section):
+    server: Annotated[Count | UnsetType, _says("CPUs of the server; all it finds unless given.")] = UNSET
+    load: Annotated[Count | UnsetType, _says("CPUs of the load generator; all it finds unless given.")] = UNSET
+
+
+class Engine(Section):
+    kind: Annotated[str, _says("Which engine: " + ", ".join(f"`{kind}`" for kind in ADAPTERS) + ".")]
+    runtime: Annotated[str | UnsetType, _choice(RUNTIMES), _says("How the engine is started.")] = UNSET
+    environment: Annotated[
+        Name | UnsetType, _says("For `venv`: `envs/NAME.lock`, hash-pinned. Another lock measures again.")
+    ] = UNSET
+    image: Annotated[
+        Name | UnsetType, _says("For `container`: a name in `envs/images.yaml`, which holds the digest.")
+    ] = UNSET
+    binary: Annotated[Words | UnsetType, _says("For `binary`: path or name of the executable.")] = UNSET
+    url: Annotated[Url | UnsetType, _says("For `url`: root address of a server that is already running.")] = UNSET
+    api_key_env: Annotated[
+        Variable | UnsetType,
+        _says(
+            "For `url`: the environment variable that holds the API key. A dry run does without it, a run does not "
+            "start without it. No file holds a key."
+        ),
+    ] = UNSET
+    options: Annotated[
+        dict[str, Any] | UnsetType, _says("What only this kind knows, for example the simulator's speeds.")
+    ] = UNSET
+    args: Annotated[
+        list[str] | UnsetType, _says("Arguments of all settings of this engine, before a setting's own.")
+    ] = UNSET
+    env: Annotated[
+        dict[str, str] | UnsetType, _says("Environment variables of all settings of this engine; a setting's own win.")
+    ] = UNSET
+    request: Annotated[
+        dict[str, Any] | UnsetType, _says("`request` of all settings of this engine; a setting's own keys win.")
+    ] = UNSET
+    expect: Annotated[
+        dict[FactName, bool | float | str] | UnsetType,
+        _says("(free) `expect` of all settings of this engine; a setting's own keys win."),
+    ] = UNSET
+
+
+class Requantize(Section):
+    from_: Annotated[Name, _says("The model (a key of `models`) that the file is made from.")] = msgspec.field(
+        name="from"
+    )
+    to: Annotated[str, _choice(["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "F16"]), _says("The type of its weights.")]
+
+
+class About(Section):
+    gib: Annotated[Positive | UnsetType, _says("(free) Size on disk and in memory, GiB.")] = UNSET
+    kv_kib_per_token: Annotated[Positive | UnsetType, _says("(free) KV cache at 16 bits a value, KiB per token.")] = (
+        UNSET
+    )
+
+
+class Model(Section):
+    name: Annotated[Words | UnsetType, _says("The model's name in tables; its key unless given.")] = UNSET
+    source: Annotated[
+        Source | UnsetType,
+        _says("(free) Where the file is fetched: `pypi://`, `hf://`, `https://`, `ollama://` or `file://`."),
+    ] = UNSET
+    requantize: Annotated[Requantize | UnsetType, _says("Instead of `source`: make the file from another model's.")] = (
+        UNSET
+    )
+    sha256: Annotated[
+        Sha256 | UnsetType, _says("The file's SHA-256. A file with another one never becomes usable.")
+    ] = UNSET
+    size_bytes: Annotated[Count | UnsetType, _says("The file's size.")] = UNSET
+    unverified: Annotated[
+        Text | UnsetType,
+        _says(
+            "(free) Why neither `sha256` nor a revision pins the file. The model is listed as not verified; the first "
+            "fetch decides which file is used, manifest and records hold its SHA-256, and another file is another "
+            "measurement."
+        ),
+    ] = UNSET
+    about: Annotated[
+        About | UnsetType, _says("(free) What is known before the file is fetched, for `servebench plan`.")
+    ] = UNSET
+    quantization: Annotated[Words | UnsetType, _says("As shown in tables, for example `Q4_K_M`.")] = UNSET
+    note: Annotated[Text | UnsetType, _says("(free) Printed beside every figure of this model.")] = UNSET
+
+
+class Workload(Section):
+    mode: Annotated[str, _choice(MODES), _says("How the server is loaded; see `docs/load.md`.")] = "closed"
+    prompts: Annotated[
+        Words | UnsetType,
+        _says(
+            "A built-in set (a folder of `config/prompts/`), or a file by its path from the project's root. Other "
+            "content is another measurement."
+        ),
+    ] = UNSET
+    system: Annotated[Words | UnsetType, _says("System message, instead of the prompt set's.")] = UNSET
+    instruction: Annotated[
+        Words | UnsetType, _says("Instruction before each document, instead of the prompt set's.")
+    ] = UNSET
+    max_tokens: Annotated[Count | UnsetType, _says("Most output tokens of a reply.")] = UNSET
+    temperature: Annotated[NotNegative, _says("Sampling temperature, sent with every request.")] = 0
+    top_p: Annotated[float, Meta(gt=0, le=1), _says("Nucleus sampling, sent with every request.")] = 1.0
+    seed: Annotated[Seed, _says("Sampling seed, sent with every request.")] = 0
+    warmup_s: Annotated[
+        NotNegative | UnsetType,
+        _says("The warm-up lasts this long *and* until every user's first request has finished."),
+    ] = UNSET
+    window_s: Annotated[Positive | UnsetType, _says("Length of the window whose tokens and requests count.")] = UNSET
+    timeout_s: Annotated[Positive, _says("A request that takes longer has failed.")] = 120
+    idle_timeout_s: Annotated[
+        Positive | UnsetType, _says("A reply that is silent for longer has failed; no limit unless given.")
+    ] = UNSET
+    min_targets: Annotated[Count | UnsetType, _says("Keep the window open until so many requests were sent in it.")] = (
+        UNSET
+    )
+    requests: Annotated[Count | UnsetType, _says("For `count`: completions in total.")] = UNSET
+    rate: Annotated[Positive | UnsetType, _says("For `open`: requests per second.")] = UNSET
+    arrivals: Annotated[
+        str | UnsetType, _choice(ARRIVALS), _says("For `open`: how the requests are spaced; `poisson` unless given.")
+    ] = UNSET
+    think: Annotated[
+        Words | UnsetType,
+        _says("Pause between a reply and the user's next request: seconds, or a distribution such as `exp:5`."),
+    ] = UNSET
+    turns: Annotated[Count | UnsetType, _says("For `conversation`: turns of each conversation.")] = UNSET
+    trace: Annotated[
+        Words | UnsetType,
+        _says(
+            "For `trace`: a JSONL file of arrivals, by its path from the project's root. Other content is another "
+            "measurement."
+        ),
+    ] = UNSET
+    shared_prefix_tokens: Annotated[
+        Count | UnsetType, _says("For `shared-prefix`: length of the system prompt that all requests share.")
+    ] = UNSET
+    processes: Annotated[
+        Annotated[int, Meta(ge=1, le=64)] | UnsetType,
+        _says("Load processes; unless given 1 below 32 users and 4 from 32 on."),
+    ] = UNSET
+
+
+class Run(Section):
+    title: Annotated[Text | UnsetType, _says("(free) The run's title.")] = UNSET
+    control: Annotated[Name | UnsetType, _says("(free) The setting that the others of this run are compared with.")] = (
+        UNSET
+    )
+    workload: Annotated[Workload | UnsetType, _says("The keys of `workload` that this run changes.")] = UNSET
+
+
+class Target(Section):
+    engine: Annotated[Name, _says("A key of `engines`.")]
+    model: Annotated[Name, _says("A key of `models`.")]
+    slots: Annotated[
+        Count,
+        _says("Requests that the server works on at once (`-np`, `OLLAMA_NUM_PARALLEL`, `--max-num-seqs`)."),
+    ]
+    context: Annotated[
+        Annotated[int, Meta(ge=16)] | UnsetType, _says("Tokens that a request may use, prompt and reply together.")
+    ] = UNSET
+    args: Annotated[
+        list[str] | UnsetType,
+        _says("Further arguments, as the engine takes them. Of a file they name, only the name is tracked."),
+    ] = UNSET
+    env: Annotated[
+        dict[str, str] | UnsetType,
+        _says("Environment variables of the engine. It gets no other variable of yours."),
+    ] = UNSET
+    request: Annotated[
+        dict[str, Any] | UnsetType,
+        _says(
+            "Merged into every request's JSON body; null takes a key out. Not `model`, `messages`, `prompt`, `stream` "
+            "or `n`."
+        ),
+    ] = UNSET
+    note: Annotated[Text | UnsetType, _says("(free) Printed beside the figures.")] = UNSET
+
+
+class Setting(Target, kw_only=True):
+    run: Annotated[Name | UnsetType, _says("A key of `runs`; the first unless given.")] = UNSET
+    expect: Annotated[
+        dict[FactName, bool | float | str] | UnsetType,
+        _says(
+            "(free) Facts published of this setting, compared with what the server reports: `n_ctx_slot: 4096`. A "
+            "difference is shown, and stops nothing."
+        ),
+    ] = UNSET
+    users: Annotated[
+        list[Users],
+        Meta(min_length=1, extra_json_schema={"uniqueItems": True}),
+        _says("Numbers of users to measure, each once per round, in ascending order."),
+    ]
+
+
+class TaskSet(Section):
+    set: Annotated[
+        Words, _says("`full`, `small` (40 questions of this project) or a file. See `docs/evaluations.md`.")
+    ] = sets.FULL
+    limit: Annotated[
+        Count | UnsetType, _says("Only the first so many questions; raising it asks only the added ones.")
+    ] = UNSET
+    max_tokens: Annotated[Count | UnsetType, _says("Most output tokens of a reply; the task's own unless given.")] = (
+        UNSET
+    )
+    request: Annotated[
+        dict[str, Any] | UnsetType, _says("Merged into the JSON body of every request of this task.")
+    ] = UNSET
+
+
+class UnderLoad(Section):
+    users: Annotated[
+        Users,
+        _says(
+            "So many users run the `workload`, whose mode must not end by itself, while the first questions of a task "
+            "are asked again, one at a time; compared with the same questions asked of an idle server."
+        ),
+    ]
+    task: Annotated[Task, _says("The task that is asked again.")]
+    questions: Annotated[Count, _says("How many of its questions.")]
+    targets: Annotated[
+        Annotated[list[TargetName], Meta(min_length=1)] | UnsetType,
+        Meta(extra_json_schema={"uniqueItems": True}),
+        _says("The targets that are asked; the baseline unless given."),
+    ] = UNSET
+
+
+class Evaluations(Section, kw_only=True):
+    baseline: Annotated[TargetName, _says("(free) The target that the others are compared with.")]
+    concurrency: Annotated[int, Meta(ge=1, le=256), _says("How many questions are asked at once.")]
+    repeats: Annotated[
+        int, Meta(ge=1, le=2), _says("How often everything is asked; the second time in another order.")
+    ] = 2
+    seed: Annotated[Seed, _says("Seed of that order, and sent with every request.")] = 0
+    tasks: Annotated[dict[Task, TaskSet], Meta(min_length=1), _says("What is asked.")]
+    margins: Annotated[
+        dict[MeasureName, Positive] | UnsetType,
+        _says("(free) By measure, points within which a target counts as equivalent; declared before the run."),
+    ] = UNSET
+    under_load: Annotated[UnderLoad | UnsetType, _says("Questions asked again while the server is loaded.")] = UNSET
+    targets: Annotated[dict[TargetName, Target], Meta(min_length=2), _says("Who is asked; keys as of a setting.")]
+
+
+class Charts(Section):
+    width: Annotated[Annotated[int, Meta(ge=200, le=2000)] | UnsetType, _says("(free) Width in pixels.")] = UNSET
+    height: Annotated[Annotated[int, Meta(ge=100, le=2000)] | UnsetType, _says("(free) Height in pixels.")] = UNSET
+    language: Annotated[str | UnsetType, _choice(["en", "ja"]), _says("(free) Language of the charts' labels.")] = UNSET
+
+
+_RUNTIME = plan.Runtime()
+
+
+class ForeignUse(Section):
+    share: Annotated[
+        float, Meta(gt=0, le=1), _says("(free) In a sample, others used the device if they took this share or more.")
+    ] = _RUNTIME.foreign_use.share
+    samples: Annotated[Count, _says("(free) So many such samples disturb a measurement.")] = (
+        _RUNTIME.foreign_use.samples
+    )
+    action: Annotated[
+        str,
+        _choice(["discard", "mark"]),
+        _says("(free) `discard`: measure a disturbed measurement again; `mark`: keep it and mark its row."),
+    ] = _RUNTIME.foreign_use.action
+
+
+class Runtime(Section):
+    ready_timeout_s: Annotated[Positive, _says("(free) How long an engine may take to start.")] = (
+        _RUNTIME.ready_timeout_s
+    )
+    stop_timeout_s: Annotated[Positive, _says("(free) How long an engine may take to stop.")] = _RUNTIME.stop_timeout_s
+    ports: Annotated[
+        tuple[Port, ...],
+        Meta(min_length=2, max_length=2),
+        _says("(free) First and last port that engines are started on."),
+    ] = _RUNTIME.ports
+    cache: Annotated[
+        Words | UnsetType,
+        _says(
+            "(free) Where models, engine environments and calibrations are kept; else `$SERVEBENCH_CACHE`, else the "
+            "user's cache."
+        ),
+    ] = UNSET
+    scratch: Annotated[
+        Words | UnsetType,
+        _says(
+            "(free) A folder on each node's own disk: models are copied to it, each copy is checked, and engines load "
+            "the copy. Variables such as `$SLURM_JOB_ID` are filled in on the node. Else `$SERVEBENCH_SCRATCH`, else "
+            "models stay in the cache."
+        ),
+    ] = UNSET
+    job_minutes: Annotated[
+        Count | UnsetType,
+        _says(
+            "(free) The longest job that a batch system takes. A session that needs longer is submitted with this "
+            "limit, and goes on when Snakemake is run again."
+        ),
+    ] = UNSET
+    device: Annotated[
+        Words | UnsetType,
+        _says(
+            "(free) The devices to choose from: UUIDs or indices of GPUs, separated by commas; else "
+            "`$CUDA_VISIBLE_DEVICES`, else all GPUs. `cpu`: none. Each session takes the first that are free."
+        ),
+    ] = UNSET
+    mirror: Annotated[
+        Words | UnsetType,
+        _says(
+            "(free) A folder or address tried first when fetching, for sites without internet. "
+            "[docs/slurm.md](../docs/slurm.md) shows its layout; an address can hold no snapshots."
+        ),
+    ] = UNSET
+    beyond_calibration: Annotated[
+        str,
+        _choice(["refuse", "mark"]),
+        _says("(free) For more users than this machine can load truthfully: `refuse`, or `mark` the rows."),
+    ] = _RUNTIME.beyond_calibration
+    foreign_use: Annotated[
+        ForeignUse | UnsetType, _says("(free) What to do when others used the device during a measurement.")
+    ] = UNSET
+
+
+class Configuration(Section, kw_only=True):
+    experiment: Annotated[Name, _says("Name of the experiment; results go to `results/<experiment>/`.")]
+    title: Annotated[
+        Text | UnsetType, _says("(free) Title on the page, a string or `{en: …, ja: …}`; the name unless given.")
+    ] = UNSET
+    rounds: Annotated[
+        int,
+        Meta(ge=1, le=9),
+        _says("How many times everything is measured. Rounds are reported as a range, never averaged."),
+    ] = 2
+    reference: Annotated[
+        Name | UnsetType,
+        _says(
+            "(free) What was published of this experiment: `config/references/<reference>-concurrency.csv`, put beside "
+            "what is measured."
+        ),
+    ] = UNSET
+    deviations: Annotated[
+        list[Text] | UnsetType,
+        _says(
+            "(free) Where this experiment differs from its source, or decides what the source does not say; shown by "
+            "`servebench plan` and on the page."
+        ),
+    ] = UNSET
+    unverified: Annotated[
+        list[Text] | UnsetType, _says("(free) What could not be checked, shown in the same places.")
+    ] = UNSET
+    line: Annotated[Line | UnsetType, _says("(free) The objective that a number of users must meet.")] = UNSET
+    cost: Annotated[Cost | UnsetType, _says("(free) What the machine costs.")] = UNSET
+    cpus: Annotated[Cpus | UnsetType, _says("How many CPUs the server and the load generator get.")] = UNSET
+    engines: Annotated[dict[Name, Engine], Meta(min_length=1), _says("The servers, by name.")]
+    models: Annotated[dict[Name, Model], Meta(min_length=1), _says("The models' files, by name.")]
+    workload: Annotated[Workload, _says("What the users ask, and how they load the server.")]
+    runs: Annotated[
+        dict[Name, Run] | UnsetType,
+        _says(
+            "Settings that are compared with each other, in this order; one run `main` unless given. Values of "
+            "different runs never share a row."
+        ),
+    ] = UNSET
+    settings: Annotated[
+        dict[Name, Setting],
+        Meta(min_length=1),
+        _says("What is measured: an engine with a model and arguments, and the numbers of users."),
+    ]
+    evaluations: Annotated[
+        Evaluations | UnsetType, _says("How well the models answer. Without this section nothing is evaluated.")
+    ] = UNSET
+    charts: Annotated[Charts | UnsetType, _says("(free) How charts are drawn.")] = UNSET
+    runtime: Annotated[
+        Runtime | UnsetType, _says("(free) How things are run on this machine, never what is measured.")
+    ] = UNSET
+
+
+def defaults(section: type[Section]) -> dict[str, Any]:
+    """The values of a section's keys that a configuration leaves out, where such a key has a value."""
+    fields = msgspec.structs.fields(section)
+    return {field.encode_name: field.default for field in fields if field.default not in (msgspec.NODEFAULT, UNSET)}
