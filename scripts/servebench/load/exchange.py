@@ -1,4 +1,4 @@
-"""One HTTP exchange as the transport leaves it: bytes and when they came, nothing parsed."""
+"""Hold one HTTP exchange as the transport leaves it: bytes and when they came, nothing parsed."""
 
 from __future__ import annotations
 
@@ -34,6 +34,6 @@ class Exchange:
     resent: bool = False
 
     def began_ns(self, by_schedule: bool) -> int:
-        """What decides the phase it belongs to: when it was sent, or with `by_schedule` (open loop, trace) was to be
-        sent. One without a connection is where it was scheduled: if it gets none, that is the target's failure."""
+        """Return what decides the exchange's phase: when it was sent or, with `by_schedule` (open loop, trace), due.
+        Without a connection that is when it was due: a connection refused is the server's failure."""
         return self.scheduled_ns if by_schedule or self.sent_ns is None else self.sent_ns

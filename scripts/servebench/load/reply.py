@@ -67,7 +67,7 @@ class Message(msgspec.Struct, gc=False):
     tool_calls: list[msgspec.Raw] | None = None
 
     def said(self) -> tuple[str | None, str]:
-        """(answer, reasoning) as text; the answer is None where the message has no content."""
+        """Return (answer, reasoning) as text; the answer is None where the message has no content."""
         content, reasoning = self.content, self.reasoning or self.reasoning_content or self.thinking
         thoughts = _text(reasoning) if reasoning else ""
         if content is None or isinstance(content, str):
@@ -183,7 +183,7 @@ def completion(status: int, content: bytes) -> Completion:
 
 
 def evidence(content: bytes) -> str:
-    """The beginning of what a server sent, as text."""
+    """Return the beginning of what a server sent, as text."""
     return content[: 4 * EVIDENCE_CHARS].decode(errors="replace").strip()[:EVIDENCE_CHARS]
 
 
@@ -200,5 +200,5 @@ _ESCAPES = re.compile(
 
 
 def _mended(data: bytes) -> bytes:
-    """`data` with U+FFFD where bytes or escapes are no Unicode character."""
+    """Return `data` with U+FFFD where bytes or escapes are no Unicode character."""
     return _ESCAPES.sub(lambda found: found[1] or rb"\ufffd", data.decode(errors="replace").encode())

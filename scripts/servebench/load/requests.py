@@ -1,4 +1,4 @@
-"""Requests as bytes, ready before they are sent."""
+"""Make requests as bytes, ready before they are sent."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from servebench.load.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """`payload` is the whole HTTP request."""
+    """A request ready to send; `payload` is its whole HTTP message."""
 
     prompt_id: str
     payload: bytes
@@ -64,21 +64,21 @@ class Requests:
         self._encode = msgspec.json.Encoder().encode
 
     def next(self) -> Request:
-        """The next prompt, behind a number no other request has."""
+        """Make a request of the next prompt, behind a number no other request has."""
         return self.ready(*self.source.request(next(self._numbers)))
 
     def conversation(self) -> Conversation:
-        """A conversation before its first turn."""
+        """Begin a conversation with the next prompt."""
         return Conversation(self, next(self._numbers))
 
     def ready(self, prompt_id: str, messages: list[prompts.Message], max_tokens: int | None = None) -> Request:
-        """`max_tokens`: the request's own limit, sent under the name by which the body has one."""
+        """Make the request; its own `max_tokens` goes under the name by which the body has a limit, if it has one."""
         own = {name: max_tokens for name in body.LIMITS if max_tokens is not None and name in self._body}
         content = self._encode({**self._body, **own, "messages": messages})
         return Request(prompt_id, head(self._http, len(content)) + content)
 
     def trace(self) -> list[tuple[float, Request]]:
-        """This process's share of the trace, all made beforehand: (seconds after the start, request)."""
+        """Make this process's share of the trace beforehand: (seconds after the start, request)."""
         assert self._trace is not None
         return [
             (entry.arrival_s, self.ready(f"line {entry.line}", entry.messages, entry.max_tokens))
@@ -88,7 +88,7 @@ class Requests:
 
 @dataclass
 class Conversation:
-    """One person's talk with the model: its history grows by each reply and each next turn."""
+    """One person's conversation with the model; its history grows by each reply and each further turn."""
 
     requests: Requests
     number: int
@@ -97,7 +97,7 @@ class Conversation:
     _history: list[prompts.Message] = field(default_factory=list)
 
     def request(self) -> Request | None:
-        """The next turn behind all that was said; None when the conversation is over."""
+        """Make the request of the next turn, with the history before it; None when the conversation is over."""
         source = self.requests.source
         if self.turn == 0:
             self._prompt_id, messages = source.request(self.number)
@@ -111,7 +111,7 @@ class Conversation:
         return self.requests.ready(f"{self._prompt_id} turn {self.turn}", self._history)
 
     def heard(self, exchange: Exchange) -> bool:
-        """Take in the reply; False when there is none to go on from."""
+        """Add the reply to the history; return False when it failed and the conversation cannot go on."""
         parsed = parse(exchange)
         if parsed.status != "ok":
             return False

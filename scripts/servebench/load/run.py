@@ -1,4 +1,4 @@
-"""One measurement from the outside: start the workers, give them one clock, one window and one stop, gather records.
+"""Run one measurement: start the workers, give them one clock, one window and one stop, and gather their records.
 
 The parent sends nothing itself and may sample devices meanwhile: users live in worker processes, one under
 `MANY_USERS` users and `MANY_PROCESSES` from there on (experiment.md, One measurement, in time).
@@ -176,7 +176,7 @@ def spread_s(workload: Workload, probe: Probe | None) -> float:
 
 
 def _tickets(directory: str, requests: int | None) -> int:
-    """A file of as many bytes as requests may be sent; see users.Tickets."""
+    """Open a file with one byte for each request that may be sent; see users.Tickets."""
     assert requests is not None
     path = Path(directory) / "tickets"
     path.touch()
@@ -191,7 +191,7 @@ def _gather(directory: str, name: str, processes: int) -> pa.Table:
 
 @dataclass
 class _Conductor:
-    """Follows what the workers report and decides when the window starts, when it ends, and when all stops."""
+    """Follow the workers' reports and decide when the window starts, when it ends, and when the load stops."""
 
     workers: Workers
     url: str
@@ -236,8 +236,8 @@ class _Conductor:
         self.clients = [msgspec.convert(report["client"], ClientProcess) for report in workers.gather("done")]
 
     def _warm_up(self) -> None:
-        """Until warmup_s have passed and every user's first request has ended. Each request ends by its time-out at
-        the latest, so this does too; should a worker not say so, the bound holds all the same and is recorded."""
+        """Wait until warmup_s have passed and every user's first request has ended. Each request ends by its time-out
+        at the latest, so the warm-up does too; should a worker not report it, the bound holds and is recorded."""
         workers, workload = self.workers, self.workload
         passed_ns = self.start_ns + round(workload.warmup_s * 1e9)
         bound_s = self.spread_s + 2 * workload.connect_timeout_s + workload.timeout_s
@@ -257,8 +257,8 @@ class _Conductor:
             self.window_start_ns = max(passed_ns, *workers.values("through_ns"), self.start_ns)
 
     def _window(self) -> None:
-        """window_s long, or until min_targets requests have been sent in it. Workers need to know the end only to
-        drain, so it may lie a moment back when they hear of it."""
+        """Keep the window open for window_s, and until min_targets requests have been sent in it. Workers need its end
+        only to drain, so it may lie a moment back when they hear of it."""
         assert self.window_start_ns is not None
         workload, workers = self.workload, self.workers
         start_ns = self.window_start_ns
@@ -273,7 +273,7 @@ class _Conductor:
         self._until(lambda: monotonic_ns() >= end_ns, "window")
 
     def _until(self, over: Callable[[], bool], phase: str) -> None:
-        """Listen until `over`; say how things stand about once a second."""
+        """Listen until `over`; report progress about once a second."""
         while not over():
             self.workers.listen(0.02)
             now_ns = monotonic_ns()
@@ -293,7 +293,7 @@ class _Conductor:
         }
 
     def _total_s(self) -> float | None:
-        """Of the load, as far as it can be known: the drain comes on top."""
+        """Return how long the load takes without the drain; None where that is not known beforehand."""
         if self.workload.way.ends_itself:
             return None
         started_ns = self.window_start_ns or self.start_ns + round(self.workload.warmup_s * 1e9)

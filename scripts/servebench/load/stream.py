@@ -38,7 +38,7 @@ class _Timings(msgspec.Struct):
 
 @dataclass(slots=True)
 class Parsed:
-    """What one exchange comes to. `arrival_ns` and `tokens` have one entry per chunk, in order."""
+    """What was read from one exchange. `arrival_ns` and `tokens` have one entry per chunk, in order."""
 
     status: str
     error: str | None
@@ -160,7 +160,8 @@ def parse(exchange: Exchange, count_tokens: Callable[[str], int] | None = None) 
 
 
 def credit(tokens: int, chunks: int) -> Ints:
-    """Shape (chunks,): chunk i of n gets ⌊(i+1)T/n⌋ − ⌊iT/n⌋ of the T tokens (experiment.md, output tok/s)."""
+    """Spread tokens over chunks, shape (chunks,): chunk i of n gets ⌊(i+1)T/n⌋ − ⌊iT/n⌋ of the T tokens
+    (experiment.md, output tok/s)."""
     return np.diff(np.arange(chunks + 1, dtype=np.int64) * tokens // max(chunks, 1))
 
 
@@ -223,7 +224,7 @@ def _status(exchange: Exchange, reply: _Reply, body: bytes, failed: bool) -> tup
 
 
 def _count(reply: _Reply, count_tokens: Callable[[str], int] | None) -> tuple[int | None, str | None]:
-    """Output tokens and where the number is from. A usage of 0 beside visible output is no count."""
+    """Return the output tokens and the source of that number. A usage of 0 beside visible output is not a count."""
     chunks = len(reply.ends)
     told = reply.usage.completion_tokens if reply.usage is not None else None
     if told is not None and (told > 0 or not chunks):
@@ -243,7 +244,7 @@ def _cached(usage: Usage, timings: bytes | None) -> int | None:
 
 
 def phase(sent_ns: int, window: tuple[int, int] | None) -> str:
-    """Where a request belongs: the window is half open, and without one every request is a target."""
+    """Return a request's phase: the window is half open, and without a window every request is a target."""
     if window is None or window[0] <= sent_ns < window[1]:
         return "window"
     return "warmup" if sent_ns < window[0] else "after"
@@ -257,7 +258,7 @@ def to_tables(
     keep_text: bool = False,
     by_schedule: bool = False,
 ) -> tuple[pa.Table, pa.Table]:
-    """The tables (requests, chunks) of records.py, checked; one row per exchange, in the order given.
+    """Make the tables (requests, chunks) of records.py, checked; one row per exchange, in the order given.
 
     `window` is (start, end) in ns, None when every request is a target (request-count mode). A request belongs
     to the phase in which it began (Exchange.began_ns). Iterating lazily lets the bytes of each exchange go once it

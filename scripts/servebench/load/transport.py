@@ -1,4 +1,4 @@
-"""HTTP/1.1 on an asyncio protocol that stamps every block of bytes before looking at it.
+"""Speak HTTP/1.1 on an asyncio protocol that stamps every block of bytes before looking at it.
 
 httpx makes requests, URLs and TLS contexts. Its receive path costs 70-85 µs a chunk, though, and one pool for all
 users costs more than the requests, so bytes go through `Connection` (framing by llhttp) and each user has a `Channel`.
@@ -177,7 +177,7 @@ class Connection(asyncio.Protocol):
         self.close()
 
     def _watch(self, sent_ns: int, timeouts: Timeouts) -> None:
-        """One timer per exchange, set again only when it fires: watching costs nothing per chunk."""
+        """Watch the time-outs with one timer per exchange, set again only when it fires: no cost per chunk."""
         exchange = self._exchange
         if exchange is None:
             return
@@ -195,7 +195,7 @@ class Connection(asyncio.Protocol):
 
 
 def last_progress_ns(exchange: Exchange) -> int:
-    """When the reply last moved: a byte of the head or of a line that is neither empty nor a comment (":")."""
+    """Return when the reply last moved: a byte of the head, or of a line that is neither empty nor a comment (":")."""
     progress_ns = max(exchange.sent_ns or 0, exchange.first_byte_ns or 0)
     line_start = True
     comment = False
@@ -224,7 +224,7 @@ class Origin:
         return cls(url.raw_host.decode(), url.port or (443 if tls else 80), tls)
 
     async def connect(self, timeout_s: float) -> Connection:
-        """A new connection; OSError (TLS errors included) when there is none within `timeout_s`."""
+        """Open a connection. Raises OSError (TLS errors included) when that takes more than `timeout_s`."""
         connecting = asyncio.get_running_loop().create_connection(
             Connection,
             self.address or self.host,
@@ -239,14 +239,14 @@ class Origin:
         except TimeoutError:
             raise TimeoutError(f"no connection to {self.host}:{self.port} within {timeout_s:g} s") from None
         except UnicodeError as error:  # an empty or too long part of the name
-            raise OSError(f"{self.host} is no host name: {error}") from None
+            raise OSError(f"{self.host} is not a host name: {error}") from None
         if self.address is None:
             self.address = transport.get_extra_info("peername")[0]
         return connection
 
 
 class Channel:
-    """One user's line to the server: a connection kept between requests and replaced when it is gone."""
+    """One user's connection to the server, kept between requests and replaced when it has closed."""
 
     def __init__(self, origin: Origin, timeouts: Timeouts) -> None:
         self._origin = origin
@@ -254,7 +254,7 @@ class Channel:
         self.connection: Connection | None = None
 
     async def open(self) -> str | None:
-        """Have a ready connection before it is needed; None, or why there is none."""
+        """Connect before the first request; return why that failed, or None."""
         try:
             self.connection = await self._origin.connect(self._timeouts.connect_s)
         except OSError as error:
@@ -297,7 +297,7 @@ class Channel:
 
 
 def head(request: httpx.Request, content_length: int) -> bytes:
-    """The bytes of an HTTP/1.1 request before its body, for a body of `content_length` bytes."""
+    """Return the bytes of an HTTP/1.1 request before its body of `content_length` bytes."""
     lines = [b"%s %s HTTP/1.1" % (request.method.encode(), request.url.raw_path)]
     lines += (b"%s: %s" % header for header in _headers(request.headers.raw))
     lines.append(b"content-length: %d" % content_length)

@@ -1,4 +1,4 @@
-"""Simulated people: what each sends, when, and never two requests at once. Runs inside one worker's event loop."""
+"""Simulate people: what each sends and when, never two requests at once. Runs inside one worker's event loop."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Ledger:
         self.refusal = f"{status}: {parsed.error}"
 
     def begun_since(self, start_ns: int, *, by_schedule: bool) -> int:
-        """Requests begun at or after `start_ns`, running ones included."""
+        """Count the requests begun at or after `start_ns`, running ones included."""
         count = sum(exchange.began_ns(by_schedule) >= start_ns for exchange in self.running.values())
         for exchange in reversed(self.finished):  # in order of their ends
             if exchange.end_ns is not None and exchange.end_ns < start_ns:
@@ -84,7 +84,7 @@ class Ledger:
         return count
 
     def awaits(self, start_ns: int, end_ns: int, *, by_schedule: bool) -> bool:
-        """Whether something runs that the window [start, end) needs: a target, or a warm-up request that the window
+        """Return whether the window [start, end) needs a running request: a target, or a warm-up request that it
         has heard from (any block of its body counts, so that a request is waited for too long rather than too short).
         """
         for exchange in self.running.values():
@@ -97,13 +97,13 @@ class Ledger:
 
 
 def failed(exchange: Exchange) -> bool:
-    """As far as it can be told without reading the body."""
+    """Return whether an exchange failed, as far as that shows without reading the body."""
     return exchange.failure is not None or not 200 <= (exchange.http_status or 0) < 300
 
 
 async def sleep_until(due_ns: int) -> None:
-    """Never early; 1 to 2 ms late on top of the loop's own lag, as uvloop's timers are whole milliseconds and may fire
-    before their time."""
+    """Sleep until `due_ns`: never less; 1 to 2 ms more on top of the loop's lag, as uvloop's timers are whole
+    milliseconds and may fire early."""
     while (delay_ns := due_ns - monotonic_ns()) > 0:
         await asyncio.sleep(-(-delay_ns // 1_000_000) / 1000)
 
@@ -131,7 +131,7 @@ class Crew:
     stopped: bool = False  # nobody sends any more, whatever became of a cancellation
 
     async def warm(self, users: list[int]) -> tuple[int, str | None]:
-        """Open a connection for each user, a few at a time; how many opened, and why the first other did not."""
+        """Open a connection for each user, a few at a time; return how many opened, and why another did not."""
         gate = asyncio.Semaphore(32)
 
         async def open_one(user: int) -> str | None:
@@ -164,7 +164,7 @@ class Crew:
             scheduled_ns = await self._rest(exchange, pause, random)
 
     async def conversing(self, user: int, start_ns: int, turns: int, pause: Pause | None) -> None:
-        """As `closed`, in conversations of `turns` turns; a failed turn ends its conversation."""
+        """Do as `closed`, in conversations of `turns` turns; a failed turn ends its conversation."""
         random = Random(f"{self.seed} pause {user}")
         await sleep_until(start_ns)
         scheduled_ns = start_ns
@@ -182,7 +182,7 @@ class Crew:
                 scheduled_ns = await self._rest(exchange, pause, random)
 
     async def _rest(self, exchange: Exchange, pause: Pause | None, random: Random) -> int:
-        """Pause after an exchange; returns when (ns) the next request is due."""
+        """Pause after an exchange; return when (ns) the next request is due."""
         rest_s = FAILURE_PAUSE_S if failed(exchange) else pause.draw_s(random) if pause else 0.0
         due_ns = (exchange.end_ns or monotonic_ns()) + round(rest_s * 1e9)
         await sleep_until(due_ns)

@@ -1,4 +1,4 @@
-"""One worker process: a share of the users, its own event loop, its own clock readings.
+"""Run one worker process: a share of the users, its own event loop, its own clock readings.
 
 The parent talks JSON lines: on standard input first the `Job`, then `{"start_ns": …}`, `{"window": [start, end]}` and
 `{"stop": true}`; on standard output come `{"ready": …}`, progress once a second, `{"through": …}` when every user has
@@ -113,7 +113,7 @@ class Worker:
         self.say(done=True, client=client)
 
     async def _probe(self, crew: Crew) -> dict[str, Any]:
-        """One answer before the load, for its length: users start spread over it. It is in no record."""
+        """Await one answer before the load: users start spread over its length. It is in no record."""
         user = self.job.users[0]
         request = crew.requests.next()
         exchange = Exchange(-1, user, self.job.process, request.prompt_id, time.monotonic_ns())
@@ -130,7 +130,7 @@ class Worker:
         return dict(json.loads(line))
 
     async def _load(self, crew: Crew, start_ns: int, spread_s: float) -> None:
-        """All of this process's users, or its dispatcher; ends by itself only when nothing is left to send."""
+        """Run all of this process's users, or its dispatcher; return only when nothing is left to send."""
         job, workload = self.job, self.job.workload
         pause = Pause.parse(workload.think) if workload.think else None
         if workload.way.scheduled:
@@ -159,7 +159,7 @@ class Worker:
                 yield at_ns, requests.next
 
     async def _ticks(self, load: asyncio.Task[None]) -> None:
-        """Sample the loop's lag; tell the parent how things stand."""
+        """Sample the loop's lag and report progress to the parent."""
         loop = asyncio.get_running_loop()
         through = drained = False
         told_s = loop.time()
@@ -210,7 +210,7 @@ class Worker:
         return not self.ledger.awaits(start_ns, end_ns, by_schedule=self.by_schedule)
 
     def _write(self) -> None:
-        """The records of this process, and the clock server's stamps when it was one that was loaded."""
+        """Write the records of this process, and the stamps of the clock server where one was loaded."""
         job = self.job
         clock: list[tuple[int, int, int, int, int]] = []
 
@@ -242,7 +242,8 @@ class Worker:
         self.dispatches_ns = _delays_ns(requests)
 
     def _delays(self) -> dict[str, float | None]:
-        """Seconds. Loop lag includes the timers' own resolution of 1 ms; a dispatch delay is sent − scheduled."""
+        """Summarize the delays, in seconds. Loop lag includes the timers' resolution of 1 ms; a dispatch delay is
+        sent − scheduled."""
         lags_s, dispatches_s = np.asarray(self.lags_ns) / 1e9, self.dispatches_ns / 1e9
         return {
             "loop_lag_p50_s": percentile(lags_s, 50),
@@ -254,7 +255,7 @@ class Worker:
 
 
 def _fatal(load: asyncio.Task[None]) -> None:
-    """A fault of ours ends the process, and with it the measurement."""
+    """End the process, and with it the measurement, when the load itself broke."""
     if not load.cancelled() and (error := load.exception()) is not None:
         traceback.print_exception(error)
         os._exit(1)
@@ -266,7 +267,7 @@ def _delays_ns(requests: pa.Table) -> npt.NDArray[np.int64]:
 
 
 def _first_line() -> bytes:
-    """Byte by byte, as what follows it on standard input is the event loop's to read."""
+    """Read the job byte by byte: what follows it on standard input is the event loop's to read."""
     line = b""
     while not line.endswith(b"\n") and (byte := os.read(0, 1)):
         line += byte

@@ -1,4 +1,4 @@
-"""The worker processes as the parent sees them: started, told, listened to, and never left behind."""
+"""Start worker processes, send them commands, hear their reports, and never leave one behind."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Workers:
         self._selector.register(process.stdout, selectors.EVENT_READ, job.process)
 
     def __exit__(self, *_: object) -> None:
-        """The end of a worker's standard input ends it, unless it is past that."""
+        """End the workers by closing their standard input; kill those that do not end."""
         for process in self._processes:
             assert process.stdin is not None and process.stdout is not None
             with suppress(BrokenPipeError):  # it is dead already
@@ -113,7 +113,7 @@ class Workers:
                 self._died(index)
 
     def listen(self, timeout_s: float) -> None:
-        """Take in what has been reported, waiting at most `timeout_s` for something."""
+        """Take in the workers' reports, waiting at most `timeout_s` for the first."""
         for key, _ in self._selector.select(timeout_s):
             index: int = key.data
             data = os.read(key.fd, 1 << 16)
@@ -127,10 +127,10 @@ class Workers:
 
     def _died(self, index: int) -> None:
         code = self._processes[index].wait()
-        raise LoadError(f"load worker {index} died with exit code {code}; what it said stands above")
+        raise LoadError(f"load worker {index} died with exit code {code}; its last words stand above")
 
     def gather(self, name: str) -> list[dict[str, Any]]:
-        """Wait until every worker has reported `name`; everything each has reported so far."""
+        """Wait until every worker has reported `name`; return all that each has reported."""
         while not self.all(name):
             self.listen(1.0)
         return self._latest

@@ -1,7 +1,7 @@
-"""One target: start its engine once, ask it everything that is not answered yet, keep each reply as it comes, stop.
+"""Evaluate one target: start its engine, ask every question without an answer, keep each reply as it comes, stop.
 
-What fails as part of the experiment (an engine that would not start, a question without a reply) is in the result with
-its reason. What fails as infrastructure raises, and everything answered until then is in the store.
+A failure that is part of the experiment (an engine that would not start, a question without a reply) is in the result
+with its reason. A failure of the infrastructure raises, and everything answered until then is in the store.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class _Evaluation:
         self.progress: _Progress | None = None
 
     def _open(self) -> None:
-        """Read what is answered."""
+        """Read the files of replies."""
         self.close()
         self.files = {(name, ""): self._file(name, None) for name in self.tasks}
         if self.under_load:
@@ -91,13 +91,13 @@ class _Evaluation:
         return AnswerFile(Layout(self.context.results).replies(digest))
 
     def close(self) -> None:
-        """Nothing more is kept."""
+        """Close the files of replies."""
         for file in self.files.values():
             file.close()
 
     def wanted(self, condition: str = "") -> Iterator[Asked]:
-        """All questions in the order they are asked: first as the files have them, then, task by task, in another
-        order. Under load: the first ones of one task, once."""
+        """Yield all questions in the order of asking: first as the files have them, then, task by task, in another
+        order. Under load: the first questions of one task, once."""
         if condition:
             assert self.under_load
             name = self.under_load["task"]
@@ -111,7 +111,7 @@ class _Evaluation:
                     yield Asked(name, repeat, question, task.max_tokens, task.request)
 
     def missing(self, condition: str = "") -> list[Asked]:
-        """Those of `wanted` without a reply."""
+        """Return those of `wanted` without a reply."""
         return [
             asked
             for asked in self.wanted(condition)
@@ -122,20 +122,20 @@ class _Evaluation:
 
     @property
     def conditions(self) -> tuple[str, ...]:
-        """ "" is the evaluation itself."""
+        """Return the conditions under which questions are asked; "" is the evaluation itself."""
         return ("", ALONE, LOADED) if self.under_load else ("",)
 
     def pending(self) -> int:
-        """How many questions are to be asked."""
+        """Count the questions without a reply."""
         return sum(len(self.missing(condition)) for condition in self.conditions)
 
     def _work(self, asked: Asked, condition: str) -> float:
-        """How long a question takes beside others: the tokens its reply may have over how many are asked at once."""
+        """Estimate a question's share of the time: the tokens of its reply ÷ the questions asked at once."""
         tokens = min(asked.max_tokens, TASKS[asked.task].reply_tokens)
         return tokens if condition else tokens / self.setting.users[0]
 
     def ask(self, published: Publisher) -> str | None:
-        """Ask what is missing; the reason when the engine did not live through it."""
+        """Ask every question without a reply; return why the engine did not last, or None."""
         context, setting = self.context, self.setting
         model_path, model = context.weights(setting)
         log.info("evaluations %s: starting %s", setting.name, setting.engine.kind)
@@ -228,7 +228,7 @@ class _Evaluation:
             }
 
     def write(self, reason: str | None) -> None:
-        """The replies there are as a table, with where they come from."""
+        """Write the replies as a table, with the sessions they come from."""
         rows = []
         for condition in self.conditions:
             for asked in self.wanted(condition):
@@ -263,12 +263,12 @@ class _Evaluation:
 
 
 def _first(error: Exception) -> Exception:
-    """The fault itself, of those of what was asked at once."""
+    """Return the first fault in a group of those of concurrent tasks."""
     return _first(error.exceptions[0]) if isinstance(error, ExceptionGroup) else error
 
 
 def shuffled(questions: Sequence[Question], seed: int) -> list[Question]:
-    """Another order, the same one everywhere (`random` may change with Python)."""
+    """Return the questions in another order, the same on every machine (`random` may change with Python)."""
     return sorted(questions, key=lambda question: hashlib.sha256(f"{seed} {question.question_id}".encode()).digest())
 
 
@@ -282,7 +282,7 @@ def _row(target: str, asked: Asked, reply: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _facts(server: engines.Server, setting: plan.Setting, model: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Of a session: what ran, on what."""
+    """Describe a session: which server ran, and on which machine."""
     return {
         "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "engine_version": server.version,
@@ -302,7 +302,7 @@ def _last_line(text: str) -> str:
 
 
 class _Progress:
-    """How many are asked, failed, time left: for those who watch, and now and then a line on the console.
+    """Report questions asked and failed and the time left: to `servebench watch`, and now and then on the console.
 
     The time left is that of the work left: one problem takes as long as dozens of choices, and comes after them.
     """
@@ -315,7 +315,7 @@ class _Progress:
         self.told = 0.0
 
     def say(self, task: str, condition: str, work: float, *, failed: bool) -> None:
-        """One more is answered."""
+        """Count one more answer and report it."""
         self.done += 1
         self.worked += work
         self.failed += failed

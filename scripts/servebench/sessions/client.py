@@ -33,7 +33,7 @@ def client_for(endpoint: Endpoint, connections: int) -> httpx.AsyncClient:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One question to be asked: which, in which repeat, how long the reply may be, what else its request says."""
+    """One question to ask: in which repeat, how long the reply may be, and what else its request's body holds."""
 
     task: str
     repeat: int
@@ -43,11 +43,11 @@ class Asked:
 
     @property
     def messages(self) -> list[dict[str, str]]:
-        """The question's prompt as one user turn."""
+        """Return the question's prompt as one user turn."""
         return [{"role": "user", "content": TASKS[self.task].prompt(self.question)}]
 
     def body(self, endpoint: Endpoint, seed: int) -> dict[str, Any]:
-        """The body of its request to `endpoint`."""
+        """Return the body of the request that asks `endpoint` the question."""
         base = {
             "model": endpoint.model,
             "messages": self.messages,
