@@ -293,7 +293,7 @@ def _facts(server: engines.Server, setting: plan.Setting, model: Mapping[str, An
         "cold_start_s": server.cold_start_s,
         "facts": server.facts,
         "model": model and {key: model[key] for key in ("key", "name", "sha256", "size_bytes")},
-        "machine": machine(),
+        "machine": msgspec.to_builtins(machine()),
     }
 
 
