@@ -204,13 +204,13 @@ def test_23_the_next_engine_waits_until_the_memory_is_back(
     freed = threading.Timer(1.0, lambda: setattr(driver, "used", 2 * 2**30))
     began = time.monotonic()
     freed.start()
-    launch._wait_for_memory(device, 2 * 2**30)
+    launch.wait_for_memory(device, 2 * 2**30)
     assert 1.0 <= time.monotonic() - began < 10
     assert caplog.records == []
     monkeypatch.setattr(launch, "MEMORY_TIMEOUT_S", 0.3)
     driver.used = 40 * 2**30
     with caplog.at_level(logging.WARNING, "servebench"):
-        launch._wait_for_memory(device, 2 * 2**30)
+        launch.wait_for_memory(device, 2 * 2**30)
     assert "40.0 GiB in use after the engine's end, 2.0 before its start" in caplog.text
 
 

@@ -107,7 +107,7 @@ def test_tokens_of_the_cache_are_what_the_server_says_of_them(
     unified: bool | None, n_ctx: int | None, n_ctx_slot: int, tokens: int | None
 ) -> None:
     told = {"kv_unified": unified, "n_ctx": n_ctx}
-    assert llama_server._cache_tokens(told, n_ctx_slot, 16, 40_960) == tokens
+    assert llama_server.cache_tokens(told, n_ctx_slot, 16, 40_960) == tokens
 
 
 def test_a_taken_port_is_not_chosen() -> None:

@@ -237,7 +237,7 @@ def test_an_environment_that_is_in_the_cache_is_not_to_be_made(tmp_path, monkeyp
     (line,) = plan_command.engines(plan, tmp_path)
     assert line.endswith(": environment llama-cpp, to be made")
     lock = servebench.ROOT / "envs" / "llama-cpp.lock"
-    place = environment._place("llama-cpp", lock, tmp_path)
+    place = environment.place("llama-cpp", lock, tmp_path)
     (place / "bin").mkdir(parents=True)
     monkeypatch.setattr(environment.shutil, "rmtree", lambda *_, **__: None)
     (place / "bin" / "python").touch()

@@ -28,44 +28,45 @@ def make(
     Raises `InfrastructureError` with pip's own words when a package cannot be installed.
     """
     digest = hashlib.sha256(lock_path.read_bytes()).hexdigest()
-    after, place = _after(lock_path), _place(name, lock_path, cache_root)
-    with locked(place.with_name(f"{place.name}.lock"), waiting=progress):
-        found = _made(place)
-        if found is None:
-            shutil.rmtree(place, ignore_errors=True)
-            progress(f"making the engine environment {name} in {place}")
-            found = _make(name, lock_path, digest, after, place)
-    return found
+    after, at = _after(lock_path), place(name, lock_path, cache_root)
+    with locked(at.with_name(f"{at.name}.lock"), waiting=progress):
+        manifest = _made(at)
+        if manifest is None:
+            shutil.rmtree(at, ignore_errors=True)
+            progress(f"making the engine environment {name} in {at}")
+            manifest = _make(name, lock_path, digest, after, at)
+    return manifest
 
 
 def made(name: str, lock_path: Path, cache_root: Path) -> bool:
     """Return whether the environment exists, complete."""
-    return _made(_place(name, lock_path, cache_root)) is not None
+    return _made(place(name, lock_path, cache_root)) is not None
 
 
 def _after(lock_path: Path) -> Path:
     return lock_path.with_suffix(".after.py")
 
 
-def _place(name: str, lock_path: Path, cache_root: Path) -> Path:
+def place(name: str, lock_path: Path, cache_root: Path) -> Path:
+    """Return the environment's folder, there or not: another lock, script or Python makes another folder."""
     after = _after(lock_path)
     content = lock_path.read_bytes() + (after.read_bytes() if after.exists() else b"") + sys.version.encode()
     return cache_root / "envs" / f"{name}-{hashlib.sha256(content).hexdigest()[:16]}"
 
 
-def _made(place: Path) -> dict[str, Any] | None:
+def _made(at: Path) -> dict[str, Any] | None:
     try:
-        found: dict[str, Any] = json.loads((place / MARKER).read_text(encoding="utf-8"))
+        found: dict[str, Any] = json.loads((at / MARKER).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     # The interpreter that made the environment may have been removed since; then the link leads nowhere.
     return found if Path(found["python"]).exists() else None
 
 
-def _make(name: str, lock_path: Path, digest: str, after: Path, place: Path) -> dict[str, Any]:
-    python = place / "bin" / "python"
+def _make(name: str, lock_path: Path, digest: str, after: Path, at: Path) -> dict[str, Any]:
+    python = at / "bin" / "python"
     pip = [str(python), "-m", "pip", "--disable-pip-version-check", "--quiet"]
-    _run([sys.executable, "-m", "venv", str(place)], name)
+    _run([sys.executable, "-m", "venv", str(at)], name)
     # The lock is complete, so dependencies are not resolved again; wheels only, so that nothing is compiled.
     _run([*pip, "install", "--require-hashes", "--only-binary", ":all:", "--no-deps", "-r", str(lock_path)], name)
     if after.exists():
@@ -80,7 +81,7 @@ def _make(name: str, lock_path: Path, digest: str, after: Path, place: Path) -> 
         "python_version": sys.version.split()[0],
         "packages": {entry["name"]: entry["version"] for entry in listed},
     }
-    (place / MARKER).write_text(json.dumps(made, indent=1), encoding="utf-8")
+    (at / MARKER).write_text(json.dumps(made, indent=1), encoding="utf-8")
     return made
 
 

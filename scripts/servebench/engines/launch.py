@@ -126,7 +126,7 @@ def running(adapter: Adapter, devices: Devices) -> Iterator[Server]:
         if process.stop():
             devices.forget()
         for device, used in zip(devices.gpus, baseline, strict=True):
-            _wait_for_memory(device, used)
+            wait_for_memory(device, used)
 
 
 def _start(adapter: Adapter, devices: Devices) -> tuple[Process, Server]:
@@ -352,7 +352,7 @@ def _memory_used(device: gpu.Gpu) -> int | None:
         sampler.close()
 
 
-def _wait_for_memory(device: gpu.Gpu, baseline: int | None) -> None:
+def wait_for_memory(device: gpu.Gpu, baseline: int | None) -> None:
     """Wait until the device's memory is free again: a driver frees it late, and the next engine would get less."""
     if baseline is None:
         return

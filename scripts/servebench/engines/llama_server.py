@@ -95,7 +95,7 @@ class LlamaServer(Adapter):
             "n_ctx_slot": n_ctx_slot,
             "n_ctx_train": n_ctx_train,
             "kv_unified": log["kv_unified"],
-            "kv_cache_tokens": _cache_tokens(log, n_ctx_slot, total, n_ctx_train),
+            "kv_cache_tokens": cache_tokens(log, n_ctx_slot, total, n_ctx_train),
             "threads": log["threads"],
             "offloaded_layers": log["offloaded_layers"],
             "all_layers": log["all_layers"],
@@ -152,7 +152,7 @@ class LlamaServer(Adapter):
         return super().probe(client)
 
 
-def _cache_tokens(log: Mapping[str, Any], n_ctx_slot: int, slots: int, n_ctx_train: int | None) -> int | None:
+def cache_tokens(log: Mapping[str, Any], n_ctx_slot: int, slots: int, n_ctx_train: int | None) -> int | None:
     """Return the tokens of the KV cache: as logged, else the slots' parts, or what a slot may hold of a shared cache.
 
     None when a slot may hold as much as the model was made for: a shared cache may be larger.
