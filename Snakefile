@@ -14,13 +14,10 @@ report: "rules/captions/workflow.rst"
 
 
 include: "rules/common.smk"
-include: "rules/models.smk"
+include: "rules/fetch.smk"
 include: "rules/engines.smk"
-include: "rules/concurrency.smk"
-include: "rules/quantization.smk"
 include: "rules/tables.smk"
 include: "rules/charts.smk"
-include: "rules/report.smk"
 
 
 localrules:
@@ -29,6 +26,7 @@ localrules:
     fetch,
     fetch_model,
     engine_environment,
+    task_questions,
     tables,
     charts,
     pictures,
@@ -36,21 +34,20 @@ localrules:
 
 
 onstart:
-    check_keys()
-    print_start()
+    rules_of.begin(TARGETS, workflow)
 
 
 onsuccess:
-    print_end()
+    rules_of.end(LAYOUT)
 
 
 rule all:
     default_target: True
     input:
-        f"{RESULTS}/report/index.html",
-        charts_files(),
-        published_files(),
+        rules.report.output,
+        rules.charts.output,
+        rules.pictures.output,
         # Asked for by name: Snakemake does not make an intermediate file again just because it is gone (discarded).
-        measurement_files(),
-        evaluation_files(),
+        rules.tables.output,
+        TARGETS.measured(),
         rules.plan.output,

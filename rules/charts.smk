@@ -1,41 +1,47 @@
-"""All charts in one job, and all PNG in another: starting takes longer than drawing."""
+"""All charts in one job, and all PNG in another: starting takes longer than drawing. And the page."""
 
 
 rule charts:
     input:
         rules.tables.output,
-        plan=f"{RESULTS}/plan.json",
+        rules.plan.output,
     output:
-        [
-            report(
-                file,
-                category=chart.place.category,
-                caption=f"captions/{chart.place.caption}.rst",
-                labels={"chart": chart.name.replace("_", " ")},
-            )
-            for chart, file in zip(CHARTS.values(), charts_files("html"))
-        ],
-        charts_files("svg"),
+        TARGETS.drawn(report),
+        TARGETS.charts("svg"),
+        spec=TARGETS.drawn_spec("charts"),
     log:
-        f"{RESULTS}/logs/charts.log",
+        LAYOUT.log("charts"),
     params:
-        results=experiment_folder,
-        style=literal(planning.canonical(PLAN.charts)),
-        source=source_digest("report"),
+        verb=TARGETS.draw("charts"),
     shell:
-        "exec python -m servebench charts --style {params.style:q} --results {params.results:q} --log {log:q}"
+        NEW_SPEC + "exec python -m servebench {params.verb} --log {log:q}"
 
 
 # A job of its own, so that where no font for Japanese is, the others are there.
 rule pictures:
     input:
-        charts_files("svg"),
+        TARGETS.charts("svg"),
+        rules.charts.output.spec,
     output:
-        charts_files("png"),
+        TARGETS.charts("png"),
     log:
-        f"{RESULTS}/logs/pictures.log",
+        LAYOUT.log("pictures"),
     params:
-        results=experiment_folder,
-        source=source_digest("report"),
+        verb=TARGETS.verb("pictures"),
     shell:
-        "exec python -m servebench pictures --results {params.results:q} --log {log:q}"
+        "exec python -m servebench {params.verb} --log {log:q}"
+
+
+rule report:
+    input:
+        rules.tables.output,
+        rules.plan.output,
+    output:
+        TARGETS.page(report),
+        spec=TARGETS.drawn_spec("report"),
+    log:
+        LAYOUT.log("report"),
+    params:
+        verb=TARGETS.draw("report"),
+    shell:
+        NEW_SPEC + "exec python -m servebench {params.verb} --log {log:q}"

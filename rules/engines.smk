@@ -1,18 +1,37 @@
-"""Engine environments: one virtual environment for each lock file under envs/, kept in the cache."""
+"""A job for each session and each evaluation: start an engine, measure every number of users or ask everything, stop.
+
+The rules are generated, since each setting has its own numbers of users and outputs cannot be functions.
+"""
+
+for job in TARGETS.jobs():
+
+    rule:
+        name:
+            job.rule
+        input:
+            job.needs,
+        output:
+            job.files,
+            spec=LAYOUT.spec(job.name, job.digest),
+        log:
+            messages=LAYOUT.log(job.name),
+            engine=LAYOUT.engine_log(job.name),
+        priority: job.priority
+        resources:
+            **job.resources,
+        params:
+            verb=job.options,
+            forced=rules_of.retry_failed(workflow),
+        shell:
+            NEW_SPEC + "exec python -m servebench {params.verb} --log {log.messages:q}"
+            " --engine-log {log.engine:q} {params.forced}"
 
 
-rule engine_environment:
-    output:
-        f"{RESULTS}/engines/{{environment}}.json",
-    log:
-        f"{RESULTS}/logs/engines/{{environment}}.log",
-    priority: 1_000_000
-    retries: 2
-    resources:
-        download=1,
-    params:
-        lock=lock_digest,
-        runtime=untracked_runtime,
-    shell:
-        "exec python -m servebench environment {wildcards.environment:q}"
-        " --runtime {params.runtime:q} --log {log:q} --out {output:q}"
+for name, files in TARGETS.only().items():
+
+    rule:
+        name:
+            name
+        input:
+            files,
+        localrule: True

@@ -1,42 +1,30 @@
-"""From raw records to tables and published JSON. These rules follow the code: they carry a digest of its content."""
+"""From raw records to tables and published JSON."""
 
 
 rule plan:
     output:
-        plan=f"{RESULTS}/plan.json",
-        spec=spec_file("plan", planning.reported(PLAN)),
+        plan=LAYOUT.plan,
+        spec=TARGETS.plan_spec(),
     log:
-        f"{RESULTS}/logs/plan.log",
+        LAYOUT.log("plan"),
     priority: 2_000_000
     params:
-        plan=literal(planning.canonical(planning.reported(PLAN))),
+        plan=TARGETS.reported,
     shell:
-        'rm -f "$(dirname {output.spec:q})"/* && touch {output.spec:q} && '
-        "printf '%s\n' {params.plan:q} > {output.plan:q} 2> {log:q}"
+        NEW_SPEC + "printf '%s\n' {params.plan:q} > {output.plan:q} 2> {log:q}"
 
 
 rule tables:
     input:
-        measurement_files(),
-        evaluation_files(),
-        rules.plan.output.spec,
-        plan=rules.plan.output.plan,
+        TARGETS.measured(),
+        rules.plan.output,
     output:
-        table_files(),
-        [
-            report(
-                file,
-                caption="captions/data.rst",
-                category="Data",
-                labels={"file": Path(file).name},
-            )
-            for file in published_files()
-        ],
+        TARGETS.tables(),
+        TARGETS.published(report),
+        spec=TARGETS.tables_spec(),
     log:
-        f"{RESULTS}/logs/tables.log",
+        LAYOUT.log("tables"),
     params:
-        results=experiment_folder,
-        reference=reference_digest,
-        source=source_digest("charts", "report"),
+        verb=TARGETS.verb("tables"),
     shell:
-        "exec python -m servebench tables --results {params.results:q} --log {log:q}"
+        NEW_SPEC + "exec python -m servebench {params.verb} --log {log:q}"

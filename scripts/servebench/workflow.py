@@ -1,0 +1,362 @@
+"""What the rules ask for: every job's files, when it runs and what it takes. `rules/` says which verb makes them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from snakemake.exceptions import WorkflowError
+
+from servebench import ROOT, configuration
+from servebench import plan as planning
+from servebench.charts import CHARTS
+from servebench.engines import ADAPTERS
+from servebench.machine.infrastructure import InfrastructureError, api_key
+from servebench.outlook import duration
+from servebench.plan import Plan, Setting
+from servebench.plan.layout import RESULTS, Layout
+from servebench.tables import published
+from servebench.tables.catalogue import tables_of
+
+# The rooms whose code makes the files of a job, but for those that its input files are made by already. `machine` is
+# imported by some of them, and makes no file.
+ROOMS = {
+    "tables": "tables outlook store engines tasks models plan load marks versions schema faults".split(),
+    "charts": "charts words".split(),
+    "report": "report charts words".split(),
+}
+
+FORCED = "SERVEBENCH_FORCED"
+
+
+def source_digest(job: str, package: Path = ROOT / "scripts" / "servebench") -> str:
+    """Hash the content of the rooms of a job (ROOMS); the times that a git checkout sets do not count."""
+    content = hashlib.sha256()
+    for room in ROOMS[job]:
+        for path in (package / f"{room}.py", *sorted((package / room).rglob("*"))):
+            if path.is_file() and "__pycache__" not in path.parts:
+                content.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return content.hexdigest()[:20]
+
+
+def untracked(value: Any) -> Callable[[Any, Any], Any]:
+    """Make a parameter of a rule that starts no job again when it changes, and whose braces are no wildcards.
+
+    Snakemake tracks no parameter that is a function of `resources`.
+    """
+
+    def parameter(wildcards: Any, resources: Any) -> Any:
+        return value
+
+    return parameter
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A rule that starts an engine: the sessions of a setting, or the evaluation of a target.
+
+    name: among logs and specs; a session's holds the wildcard "{round}", as its files do. digest: of its spec.
+    priority: all of round 1 in the experiment's order, then all of round 2, then the evaluations; nothing waits for
+    the files of another round. resources: what a batch system has to give. options: the verb and what it is given.
+    """
+
+    rule: str
+    name: str
+    setting: Setting
+    needs: list[Path]
+    files: list[Path]
+    digest: str
+    priority: Callable[[Any], int]
+    resources: dict[str, int]
+    options: Callable[[Any, Any], str]
+
+    @property
+    def of_rounds(self) -> bool:
+        """Whether it runs once in each round."""
+        return "{round}" in self.name
+
+
+@dataclass(frozen=True)
+class Targets:
+    """The files of an experiment's jobs, and what Snakemake has to know to run them.
+
+    What a job's files are made of stands in the name of an empty file beside them (`Layout.spec`): where that changes
+    they are made again, whether or not Snakemake's own records are there.
+    """
+
+    plan: Plan
+    layout: Layout
+
+    @property
+    def settings(self) -> Iterator[Setting]:
+        """All settings and all targets of the evaluations."""
+        yield from self.plan.settings.values()
+        yield from self.plan.evaluations.targets.values() if self.plan.evaluations else ()
+
+    def wildcards(self) -> dict[str, str]:
+        """What the wildcards of the rules may be, as regular expressions."""
+        tasks = self.plan.evaluations.tasks if self.plan.evaluations else ()
+        return {
+            "model": "|".join(map(re.escape, self.plan.models)),
+            "environment": "[a-z0-9._-]+",
+            "round": "[1-9]",
+            "task": "|".join(tasks) or "(?!)",
+        }
+
+    @property
+    def models(self) -> Callable[[Any, Any], str]:
+        """All models as configured: another address fetches nothing again."""
+        return untracked(planning.canonical(self.plan.models))
+
+    @property
+    def runtime(self) -> Callable[[Any, Any], str]:
+        """How things are run."""
+        return untracked(planning.canonical(self.plan.runtime))
+
+    # Fetched: models, environments, questions.
+
+    def model(self, setting: Setting) -> list[Path]:
+        """The manifest of the setting's model, where its engine loads one from a file."""
+        return [self.layout.model(setting.model.key)] if ADAPTERS[setting.engine.kind].loads_model else []
+
+    def environment(self, setting: Setting) -> list[Path]:
+        """The manifest of the environment of the setting's engine, where it needs one."""
+        return [self.layout.environment(setting.engine.environment)] if setting.engine.environment else []
+
+    def questions(self) -> list[Path]:
+        """The questions of the evaluations."""
+        return [self.layout.questions(task) for task in self.plan.evaluations.tasks] if self.plan.evaluations else []
+
+    def fetched(self) -> list[Path]:
+        """Everything that may come over the network."""
+        manifests = {file for s in self.settings for file in (*self.model(s), *self.environment(s))}
+        return [*sorted(manifests), *self.questions()]
+
+    def requantized_from(self, wildcards: Any) -> list[Path]:
+        """The manifest of the model that a requantized one is made from."""
+        requantize = self.plan.models[wildcards.model].requantize
+        return [self.layout.model(requantize["from"])] if requantize else []
+
+    def model_identity(self, wildcards: Any) -> str:
+        """What makes a model the same model."""
+        return planning.canonical(planning.model_identity(self.plan.models[wildcards.model], self.plan.models))
+
+    def lock_digest(self, wildcards: Any) -> str | None:
+        """Content hash of an environment's lock."""
+        return configuration.engine_pin({"environment": wildcards.environment})
+
+    def task_set(self, wildcards: Any) -> str:
+        """Which questions a task asks, by name and content; how many of them are asked changes no file."""
+        assert self.plan.evaluations
+        asked = self.plan.evaluations.tasks[wildcards.task]
+        return planning.canonical({"set": asked.set, "sha256": asked.sha256})
+
+    # Measured and answered: one job for each session, and one for each target.
+
+    def jobs(self) -> Iterator[Job]:
+        """The rules of all sessions, and then those of all evaluations."""
+        for rank, setting in enumerate(self.plan.settings.values()):
+            yield self._session(setting, rank)
+        for rank, target in enumerate(self.plan.evaluations.targets.values() if self.plan.evaluations else ()):
+            yield self._evaluation(target, rank)
+
+    def _session(self, setting: Setting, rank: int) -> Job:
+        spec = planning.session_spec(self.plan, setting)
+
+        def priority(wildcards: Any) -> int:
+            return (self.plan.rounds - int(wildcards.round) + 1) * 1000 - rank
+
+        def options(wildcards: Any, resources: Any) -> str:
+            return self._options("session", spec, "--round", wildcards.round, "--rank", str(rank))
+
+        return Job(
+            rule=f"session_{setting.run}_{setting.name}",
+            name=f"sessions/{setting.run}/{setting.name}/round{{round}}",
+            setting=setting,
+            needs=[*self.model(setting), *self.environment(setting)],
+            files=[self.layout.measurement(setting, "{round}", users) for users in setting.users],
+            digest=planning.digest(spec),
+            priority=priority,
+            resources=self._resources(setting, duration.session_minutes(setting)),
+            options=options,
+        )
+
+    def _evaluation(self, target: Setting, rank: int) -> Job:
+        assert self.plan.evaluations
+        spec = planning.target_spec(self.plan, target.name)
+        return Job(
+            rule=f"evaluate_{target.name}",
+            name=f"evaluations/{target.name}",
+            setting=target,
+            needs=[*self.model(target), *self.environment(target), *self.questions()],
+            files=[self.layout.evaluation(target.name)],
+            digest=planning.digest(spec),
+            priority=lambda wildcards: -rank,
+            resources=self._resources(target, duration.evaluation_minutes(self.plan.evaluations, target)),
+            options=untracked(self._options("evaluate", spec)),
+        )
+
+    def _options(self, verb: str, spec: str, *more: str) -> str:
+        """A verb with its options, as a shell takes them."""
+        where = {"models": self.plan.models, "engines": self.plan.engines, "runtime": self.plan.runtime}
+        given = [word for name, value in where.items() for word in (f"--{name}", planning.canonical(value))]
+        return shlex.join([verb, "--spec", spec, *more, *given, "--results", str(self.layout.results)])
+
+    def _resources(self, setting: Setting, minutes: int) -> dict[str, int]:
+        """CPUs where the experiment says how many, else the profile does; what does not fit into the longest job is
+        done by the next one."""
+        return {
+            **({"cpus_per_task": sum(setting.cpus.values())} if setting.cpus else {}),
+            "gpu": ADAPTERS[setting.engine.kind].gpus(setting),
+            "url": int(setting.engine.kind == "url"),
+            "nodes": 1,
+            "runtime": min(minutes, self.plan.runtime.job_minutes or minutes),
+        }
+
+    def made_by(self, job: Job) -> list[Path]:
+        """The files of a job, in each round where it is a session."""
+        files = [*job.files, self.layout.spec(job.name, job.digest)]
+        rounds = range(1, self.plan.rounds + 1) if job.of_rounds else (0,)
+        return [Path(str(file).format(round=number)) for number in rounds for file in files]
+
+    def only(self) -> dict[str, list[Path]]:
+        """By the name of a target, the files of a single setting."""
+        return {f"only_{job.setting.run}_{job.setting.name}": self.made_by(job) for job in self.jobs() if job.of_rounds}
+
+    def measured(self) -> list[Path]:
+        """The files of all sessions and all evaluations, and the questions."""
+        return [*self.questions(), *(file for job in self.jobs() for file in self.made_by(job))]
+
+    # Made from those.
+
+    def verb(self, name: str, **options: str) -> Callable[[Any, Any], str]:
+        """A verb that works on the experiment's folder, with its options, as a shell takes them."""
+        given = [word for option, value in options.items() for word in (f"--{option}", value)]
+        return untracked(shlex.join([name, *given, "--results", str(self.layout.results)]))
+
+    def draw(self, name: str) -> Callable[[Any, Any], str]:
+        """As `verb`, with the style of the charts."""
+        return self.verb(name, style=planning.canonical(self.plan.charts))
+
+    @property
+    def reported(self) -> Callable[[Any, Any], str]:
+        """The plan as it is saved."""
+        return untracked(planning.canonical(planning.reported(self.plan)))
+
+    def plan_spec(self) -> Path:
+        """The file that says which plan is saved."""
+        return self.layout.spec("plan", planning.digest(planning.reported(self.plan)))
+
+    def tables(self) -> list[Path]:
+        """Every table the experiment has."""
+        return [self.layout.table(table.name) for table in tables_of(self.plan)]
+
+    def published(self, report: Callable[..., str]) -> list[str]:
+        """The published JSON, as `snakemake --report` shows it: `report` is Snakemake's."""
+        place = {"category": "Data", "caption": "captions/data.rst"}
+        return [
+            report(str(self.layout.tables / name), **place, labels={"file": name})
+            for name in published.files(self.plan)
+        ]
+
+    def tables_spec(self) -> Path:
+        """The file that says which code and which published figures the tables are made with."""
+        reference = ROOT / "config" / "references" / f"{self.plan.reference}-concurrency.csv"
+        figures = hashlib.sha256(reference.read_bytes()).hexdigest() if self.plan.reference else None
+        return self.layout.spec("tables", planning.digest([source_digest("tables"), figures]))
+
+    def charts(self, kind: str) -> list[Path]:
+        """The files of every chart of one kind: html, svg or png."""
+        return [self.layout.chart(chart, kind) for chart in CHARTS]
+
+    def drawn(self, report: Callable[..., str]) -> list[str]:
+        """Every chart as a page of its own, as `snakemake --report` shows it."""
+        return [
+            report(
+                str(self.layout.chart(chart.name, "html")),
+                category=chart.place.category,
+                caption=f"captions/{chart.place.caption}.rst",
+                labels={"chart": chart.name.replace("_", " ")},
+            )
+            for chart in CHARTS.values()
+        ]
+
+    def page(self, report: Callable[..., str]) -> str:
+        """The report page, as `snakemake --report` shows it."""
+        return report(str(self.layout.page), category="Page", caption="captions/page.rst", labels={"page": "index"})
+
+    def drawn_spec(self, job: str) -> Path:
+        """The file that says which code and which style the charts, or the report, are made with."""
+        return self.layout.spec(job, planning.digest([source_digest(job), self.plan.charts]))
+
+    def check_keys(self, rules: Iterable[str]) -> None:
+        """Raise InfrastructureError when the key of a server that these rules ask is not set."""
+        asked = {job.rule: job.setting.engine for job in self.jobs()}
+        for engine in (asked[name] for name in sorted(asked.keys() & set(rules))):
+            if engine.api_key_env:
+                api_key(f"engines.{engine.key}.api_key_env", engine.api_key_env)
+
+
+def load(config: Mapping[str, Any], workflow: Any) -> Targets:
+    """Read the configuration that Snakemake has merged; raises WorkflowError when it cannot be run."""
+    if workflow.config_settings.config and not workflow.overwrite_configfiles:
+        raise WorkflowError(
+            "--config: takes the place of the quick start where it stands alone;"
+            " name the file it changes, too: --configfile config/config.yaml"
+        )
+    if sys.getfilesystemencoding() != "utf-8":
+        raise WorkflowError(
+            f"names and texts are {sys.getfilesystemencoding()} for Python here, not UTF-8; unset PYTHONUTF8, or export"
+            " LC_ALL=C.UTF-8"
+        )
+    # Files named on the command line replace the default one (profiles/default); Snakemake still lists it.
+    files = workflow.overwrite_configfiles or workflow.configfiles
+    try:
+        plan = configuration.load(config, files, workflow.config_settings.config)
+    except configuration.ConfigError as error:
+        raise WorkflowError(f"the configuration cannot be run:\n{error}") from None
+    return Targets(plan, Layout(RESULTS / plan.experiment))
+
+
+def retry_failed(workflow: Any) -> Callable[[Any, Any], str]:
+    """Make the option by which a forced run tries again what has failed; what is good is never measured again."""
+    return lambda wildcards, resources: "--retry-failed" if forced(workflow) or FORCED in os.environ else ""
+
+
+def forced(workflow: Any) -> bool:
+    """Whether the user has forced this run. A cluster's job is itself a snakemake that is always forced."""
+    asked = workflow.dag_settings
+    return workflow.is_main_process and bool(asked.forceall or asked.forcerun or asked.forcetargets)
+
+
+def begin(targets: Targets, workflow: Any) -> None:
+    """Check the keys of the servers that this run's jobs ask, and say what is measured and how long it takes."""
+    try:
+        targets.check_keys(job.rule.name for job in workflow.dag.needrun_jobs())
+    except InfrastructureError as error:
+        raise WorkflowError(str(error)) from None
+    layout = targets.layout
+    print(duration.announcement(targets.plan, layout.results), file=sys.stderr)
+    if forced(workflow):
+        os.environ[FORCED] = "1"  # for the jobs of a cluster
+    if not workflow.local_exec:
+        print(
+            "servebench: sessions are jobs of the cluster. What they do, or wait for: squeue --me --Format"
+            " JobID,State,NodeList,Reason,StartTime,TimeLeft; what they have measured: servebench status;"
+            f" their messages: {layout.logs / 'sessions'}",
+            file=sys.stderr,
+        )
+
+
+def end(layout: Layout) -> None:
+    """Say where the results are."""
+    if layout.page.exists():
+        print(f"servebench: tables in {layout.tables}, charts in {layout.charts}", file=sys.stderr)
+        print(f"servebench: the page is {layout.page}", file=sys.stderr)

@@ -1,0 +1,207 @@
+"""What the rules ask for: names, files, order and resources of an experiment's jobs."""
+
+import shlex
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from test_rooms import table
+
+import servebench
+from servebench import configuration, plan
+from servebench.charts import CHARTS
+from servebench.engines import ADAPTERS
+from servebench.machine.infrastructure import InfrastructureError
+from servebench.plan.layout import Layout
+from servebench.workflow import ROOMS, Targets, source_digest, untracked
+
+CONFIG = servebench.ROOT / "config"
+PACKAGE = servebench.ROOT / "scripts" / "servebench"
+
+
+def targets(*files, **overrides):
+    """The targets of an experiment under config/, in results/x."""
+    return Targets(configuration.read([CONFIG / file for file in files], overrides), Layout(Path("results/x")))
+
+
+@pytest.fixture(scope="module")
+def quick():
+    return targets("config.yaml")
+
+
+@pytest.fixture(scope="module")
+def h200():
+    return targets("h200.yaml")
+
+
+def test_a_session_makes_a_file_for_each_number_of_users_in_each_round(quick):
+    job = next(job for job in quick.jobs() if job.rule == "session_main_np1")
+    digest = plan.digest(plan.session_spec(quick.plan, quick.plan.settings["np1"]))
+    assert [str(file) for file in quick.made_by(job)] == [
+        file.format(round=number)
+        for number in (1, 2)
+        for file in (
+            "results/x/measurements/main/np1/round{round}/users001.parquet",
+            "results/x/measurements/main/np1/round{round}/users004.parquet",
+            f"results/x/slices/sessions/main/np1/round{{round}}/{digest}",
+        )
+    ]
+    assert [str(file) for file in job.needs] == [
+        "results/x/models/smollm2-q4_1.json",
+        "results/x/engines/llama-cpp.json",
+    ]
+
+
+def test_an_evaluation_makes_one_file_and_needs_the_questions(quick):
+    job = next(job for job in quick.jobs() if job.rule == "evaluate_Q8_0")
+    answers, _ = quick.made_by(job)
+    assert str(answers) == "results/x/evaluations/Q8_0.parquet"
+    assert set(quick.questions()) < set(job.needs)
+    assert "{round}" not in job.name
+
+
+def test_only_sessions_have_a_target_of_their_own(quick):
+    assert list(quick.only()) == ["only_main_np1", "only_main_np4", "only_main_np4-kv-unified", "only_main_np4-q8_0"]
+
+
+def test_first_all_of_round_1_in_order_then_round_2_then_the_evaluations(h200):
+    jobs = list(h200.jobs())
+    sessions = [job for job in jobs if job.of_rounds]
+    order = [job.priority(SimpleNamespace(round=number)) for number in ("1", "2") for job in sessions]
+    order += [job.priority(SimpleNamespace()) for job in jobs if not job.of_rounds]
+    assert order == sorted(order, reverse=True)
+    assert len(set(order)) == len(order)
+
+
+def test_a_job_asks_for_gpus_and_cpus_and_no_more_time_than_the_longest_job_has(h200):
+    by_rule = {job.rule: job.resources for job in h200.jobs()}
+    asked = by_rule["session_main_llama-np16"]
+    assert (asked["gpu"], asked["url"], asked["nodes"], asked["cpus_per_task"]) == (1, 0, 1, 16)
+    assert asked["runtime"] > 5
+    short = targets("h200.yaml", runtime={"job_minutes": 5})
+    assert {job.resources["runtime"] for job in short.jobs()} == {5}
+
+
+def test_a_server_elsewhere_takes_the_turn_of_urls_and_no_gpu_and_no_file():
+    jobs = [job for job in targets("l4-cloud.yaml", "l4-cloud-url.yaml").jobs() if job.setting.engine.kind == "url"]
+    assert jobs
+    assert {(job.resources["gpu"], job.resources["url"], *job.needs) for job in jobs} == {(0, 1)}
+
+
+def test_a_job_is_given_its_spec_and_where_everything_is(quick):
+    job = next(job for job in quick.jobs() if job.rule == "session_main_np4")
+    verb, *given = shlex.split(job.options(SimpleNamespace(round="2"), None))
+    options = dict(zip(given[::2], given[1::2], strict=True))
+    assert verb == "session"
+    assert (options["--round"], options["--rank"], options["--results"]) == ("2", "1", "results/x")
+    assert options["--spec"] == plan.session_spec(quick.plan, quick.plan.settings["np4"])
+    assert set(options) == {"--spec", "--round", "--rank", "--models", "--engines", "--runtime", "--results"}
+
+
+def test_a_tracked_parameter_of_a_fetch_holds_what_is_fetched_and_not_from_where(quick):
+    model = SimpleNamespace(model="smollm2-q4_1")
+    elsewhere = targets("config.yaml", models={"smollm2-q4_1": {"source": "https://example.org/m.gguf"}})
+    assert elsewhere.model_identity(model) == quick.model_identity(model)
+    other = targets("config.yaml", models={"smollm2-q4_1": {"sha256": "0" * 64}})
+    assert other.model_identity(model) != quick.model_identity(model)
+    assert [str(file) for file in quick.requantized_from(SimpleNamespace(model="smollm2-q8_0"))] == [
+        "results/x/models/smollm2-q4_1.json"
+    ]
+    assert quick.requantized_from(model) == []
+
+
+def test_every_fetched_file_is_fetched_once(h200):
+    files = h200.fetched()
+    assert len(files) == len(set(files))
+    assert {file for job in h200.jobs() for file in job.needs} == set(files)
+
+
+def test_what_a_plan_lacks_has_no_file(quick):
+    names = {file.name for file in quick.tables()}
+    assert "scores.parquet" in names
+    assert "reproduction.parquet" not in names
+    plain = targets("l4-cloud.yaml")
+    names = {file.name for file in plain.tables()}
+    assert {"cost.parquet", "reproduction.parquet"} < names
+    assert "scores.parquet" not in names
+    assert plain.questions() == []
+
+
+def test_every_chart_and_published_file_has_its_place_in_the_report(quick):
+    def report(file, **place):
+        return file, place
+
+    drawn = dict(quick.drawn(report))
+    assert [Path(file).stem for file in drawn] == list(CHARTS)
+    for _, place in (*drawn.items(), *quick.published(report), quick.page(report)):
+        assert (servebench.ROOT / "rules" / place["caption"]).is_file()
+        assert place["category"]
+
+
+def test_a_parameter_that_is_not_tracked_is_a_function_of_resources():
+    assert untracked("{a}")(wildcards=None, resources=None) == "{a}"
+
+
+def test_the_keys_of_servers_that_are_asked_must_be_set(monkeypatch):
+    found = targets("l4-cloud.yaml", "l4-cloud-url.yaml", engines={"ollama": {"api_key_env": "FAR_KEY"}})
+    rules = [job.rule for job in found.jobs() if job.setting.engine.kind == "url"]
+    monkeypatch.delenv("FAR_KEY", raising=False)
+    found.check_keys(["plan", "tables"])
+    with pytest.raises(InfrastructureError, match="FAR_KEY"):
+        found.check_keys(rules)
+    monkeypatch.setenv("FAR_KEY", "key")
+    found.check_keys(rules)
+
+
+@pytest.fixture
+def package(tmp_path):
+    """A copy of the package whose code may be edited."""
+    ignore = shutil.ignore_patterns("__pycache__")
+    return shutil.copytree(PACKAGE, tmp_path / "servebench", symlinks=True, ignore=ignore)
+
+
+@pytest.mark.parametrize(
+    ("file", "again"),
+    [
+        ("machine/gpu.py", set()),
+        ("cli/watch.py", set()),
+        ("sessions/measuring.py", set()),
+        ("workflow.py", set()),
+        ("report/page.css", {"report"}),
+        ("charts/style.py", {"charts", "report"}),
+        ("words/labels.yaml", {"charts", "report"}),
+        ("tables/derived.py", {"tables"}),
+        ("load/figures.py", {"tables"}),
+        ("schema.py", {"tables"}),
+        ("versions.py", {"tables"}),
+    ],
+)
+def test_only_the_code_that_a_job_runs_makes_its_files_again(package, file, again):
+    """What a job's input files are made by counts for those already."""
+    path = package / file
+    path.write_text(path.read_text(encoding="utf-8") + "\n", encoding="utf-8")
+    assert {job for job in ROOMS if source_digest(job, package) != source_digest(job)} == again
+
+
+def test_the_time_of_a_file_and_what_python_compiles_of_it_do_not_count(package):
+    (package / "tables" / "make.py").touch()
+    (package / "tables" / "__pycache__").mkdir(exist_ok=True)
+    (package / "tables" / "__pycache__" / "make.pyc").write_bytes(b"0")
+    assert source_digest("tables", package) == source_digest("tables")
+
+
+def test_the_rooms_of_a_job_are_all_that_it_imports():
+    """But for `machine`, whose code makes no table."""
+    rows = table()
+
+    def reached(*rooms):
+        return {*rooms, *(other for room in rooms for other in reached(*rows[room]))}
+
+    assert reached("tables") - {"machine"} == set(ROOMS["tables"])
+    for job in ("charts", "report"):
+        assert reached(job) - {"machine"} == {*ROOMS[job], *ROOMS["tables"]}
+
+
+def test_every_adapter_says_whether_it_loads_a_model():
+    assert {kind for kind, adapter in ADAPTERS.items() if not adapter.loads_model} == {"url", "simulator"}
