@@ -80,7 +80,7 @@ def test_poisson_arrivals_of_all_processes_have_the_rate_and_the_spread_of_one()
         ('{"arrival_s": true, "prompt": "a"}', "arrival_s: True"),
         ('{"arrival_s": 0.1, "prompt": "a"}', r"arrival_s: 0\.1 is before the 0\.5 of line 1; sort"),
         ('{"arrival_s": 1}', "prompt: None"),
-        ('{"arrival_s": 1, "prompt": 5}', "prompt: 5 is not a text"),
+        ('{"arrival_s": 1, "prompt": 5}', "prompt: 5 is not a non-empty string"),
         ('{"arrival_s": 1, "prompt": "\\ud800"}', "cannot be sent"),
         ('{"arrival_s": 1, "messages": []}', r"messages: \[\] is not a list of messages"),
         ('{"arrival_s": 1, "messages": null}', "messages: None is not a list of messages"),

@@ -76,7 +76,7 @@ def test_the_quick_start_in_order(config):
         (lambda c: c["workload"].update(prompts="nowhere"), "workload.prompts: 'nowhere' is neither a built-in set"),
         (lambda c: c["workload"].update(prompts="README.md"), "README.md: is not JSON in UTF-8"),
         (lambda c: c["workload"].update(prompts="config/tasks/proofreading/sentences.jsonl"), "jsonl:1: has ne"),
-        (lambda c: c["workload"].update(think="a while"), "workload.think: 'a while' is none of seconds, exp:MEAN"),
+        (lambda c: c["workload"].update(think="a while"), "workload.think: 'a while' is not a pause; write sec"),
         (lambda c: c["workload"].update(trace="nowhere.jsonl"), "nowhere.jsonl: cannot be read: No such file or direc"),
         (lambda c: c["workload"].update(trace="pyproject.toml"), "pyproject.toml:1: is not JSON"),
         (lambda c: c["settings"]["np1"].update(request={"n": 2}), "settings.np1.request.n: cannot be changed; what is"),

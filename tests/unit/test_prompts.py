@@ -126,7 +126,7 @@ def test_shared_head_is_the_same_and_about_as_long_as_asked():
 
 def test_shared_head_before_a_system_message_is_refused(file):
     path = file({"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}]})
-    with pytest.raises(Fault, match="system message of its own"):
+    with pytest.raises(Fault, match="its own system message"):
         source(path, shared_prefix_tokens=100)
 
 
@@ -139,20 +139,20 @@ USER = {"role": "user", "content": "q"}
         (["{"], r"p\.jsonl:1: is not JSON"),
         ([{"prompt": "a"}, "[]"], r"p\.jsonl:2: is not a JSON object"),
         ([{"text": "a"}], r"p\.jsonl:1: has neither `prompt` nor `messages`"),
-        ([{"prompt": ""}], r"p\.jsonl:1: prompt: '' is not a text"),
+        ([{"prompt": ""}], r"p\.jsonl:1: prompt: '' is not a non-empty string"),
         ([{"prompt": "a"}, {"prompt": "\ud800"}], r"p\.jsonl:2: cannot be sent as JSON in UTF-8 \(.*surrogates"),
         ([{"id": "\udc00", "prompt": "a"}], r"p\.jsonl:1: cannot be sent"),
         ([{"messages": [{"role": "user", "content": "a", "name": "\ud800"}]}], r"p\.jsonl:1: cannot be sent"),
         (['{"prompt": "a", "weight": NaN}'], r"p\.jsonl:1: cannot be sent"),
         (["[" * 100_000], r"p\.jsonl:1: is not JSON"),
-        ([{"prompt": None}], r"p\.jsonl:1: prompt: None is not a text"),
+        ([{"prompt": None}], r"p\.jsonl:1: prompt: None is not a non-empty string"),
         ([{"messages": []}], r"p\.jsonl:1: messages: \[\] is not a list of messages"),
         ([{"messages": None}], r"p\.jsonl:1: messages: None is not a list of messages"),
         ([{"messages": [5]}], r"p\.jsonl:1: messages: message 1: 5 is not an object"),
         ([{"messages": [{"content": "a"}]}], r"p\.jsonl:1: messages: message 1: .* is not an object with `role`"),
         ([{"messages": [USER, {"role": "user", "content": None}]}], r"p\.jsonl:1: messages: message 2: content: None"),
-        ([{"messages": [{"role": "user", "content": 5}]}], r"message 1: content: 5 is not a text"),
-        ([{"messages": [{"role": "user", "content": ["a"]}]}], r"message 1: content: \['a'\] is not a text"),
+        ([{"messages": [{"role": "user", "content": 5}]}], r"message 1: content: 5 is not a string"),
+        ([{"messages": [{"role": "user", "content": ["a"]}]}], r"message 1: content: \['a'\] is not a string"),
         ([{"conversations": {}}], r"p\.jsonl:1: conversations: is not a list of objects"),
         ([{"conversations": [{"from": "human"}]}], r"p\.jsonl:1: conversations: is not a list of objects"),
         ([{"conversations": [{"from": "gpt", "value": "a"}]}], r"p\.jsonl: holds no prompts"),
@@ -210,11 +210,11 @@ def test_half_a_surrogate_pair_in_a_list_is_named_with_its_item(file):
         ("system: [", r"set\.yaml: is not YAML in UTF-8 \(.*line 1"),
         ("license: 2024-99-99", r"set\.yaml: is not YAML"),
         (b"system: \xe9", r"set\.yaml: is not YAML in UTF-8 \(.*0xe9"),
-        ("", r"set\.yaml: None is no mapping"),
-        ("- a", r"set\.yaml: \['a'\] is no mapping"),
-        ("instruction: 5", r"set\.yaml: instruction: 5 is not a text"),
-        ("system: [a]", r"set\.yaml: system: \['a'\] is not a text"),
-        ("language: [en]", r"set\.yaml: language: \['en'\] is not a text"),
+        ("", r"set\.yaml: None is not a mapping"),
+        ("- a", r"set\.yaml: \['a'\] is not a mapping"),
+        ("instruction: 5", r"set\.yaml: instruction: 5 is not a string"),
+        ("system: [a]", r"set\.yaml: system: \['a'\] is not a string"),
+        ("language: [en]", r"set\.yaml: language: \['en'\] is not a string"),
         (r'system: "\ud800"', r"set\.yaml: system: cannot be sent"),
     ],
 )
@@ -235,7 +235,7 @@ def test_a_sets_own_files(tmp_path):
     with pytest.raises(Fault, match=r"paragraphs\.jsonl: .* the same id or text"):
         source(tmp_path)
     (tmp_path / "documents.jsonl").write_text('{"id": 5, "text": "b"}')
-    with pytest.raises(Fault, match=r"documents\.jsonl:1: id: 5 is not a text"):
+    with pytest.raises(Fault, match=r"documents\.jsonl:1: id: 5 is not a non-empty string"):
         source(tmp_path)
     (tmp_path / "documents.jsonl").write_text('{"id": "a", "text": "b"}')
     assert source(tmp_path).request(0) == ("a", [{"role": "user", "content": f"No. {number(0, 0):012d}\nb"}])

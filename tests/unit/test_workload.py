@@ -1,5 +1,8 @@
 """What no server can be asked, said as one sentence before anything is sent."""
 
+import json
+import re
+
 import pytest
 
 from servebench.faults import Fault
@@ -32,6 +35,29 @@ def test_a_url_that_has_them(url):
 def test_numbers_that_are_none(key, value):
     with pytest.raises(Fault, match=f"workload.{key}: .* is not from .* to 1e\\+09"):
         Workload(**{key: value})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "kind"),
+    [
+        ("max_tokens", "8", "str"),
+        ("max_tokens", 8.0, "float"),
+        ("max_tokens", None, "null"),
+        ("requests", True, "bool"),
+        ("window_s", [60], "array"),
+        ("keep_text", 1, "int"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_named(key, value, kind):
+    with pytest.raises(Fault, match=rf"^workload\.{key}: {re.escape(repr(value))} .*`{kind}`$"):
+        Workload.from_dict({key: value})
+
+
+def test_a_workload_keeps_each_value_as_it_is_written():
+    made = Workload.from_dict({"window_s": 60, "temperature": 0, "rate": None})
+    assert json.dumps([made.window_s, made.temperature, made.rate]) == "[60, 0, null]"
+    with pytest.raises(Fault, match=r"^workload\.windows: is not a known key; known: .*window_s"):
+        Workload.from_dict({"windows": 60})
 
 
 @pytest.mark.parametrize("key", ["max_tokens", "min_targets", "requests", "turns", "shared_prefix_tokens"])

@@ -1,4 +1,4 @@
-"""When requests are to be sent: pauses of people, arrival processes, recorded traces."""
+"""Say when to send requests: pauses of people, arrival processes, recorded traces."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Pause:
 
     @classmethod
     def parse(cls, text: str) -> Pause:
-        """Fault says what is wrong with `text`."""
+        """Read a pause from its text. Raises Fault."""
         kind, colon, values = text.partition(":")
         if not colon:
             kind, values = "constant", text
@@ -38,13 +38,14 @@ class Pause:
             parameters = ()
         ordered = kind != "uniform" or list(parameters) == sorted(parameters)
         if wanted != len(parameters) or not all(0 <= value <= MOST for value in parameters) or not ordered:
-            forms = f"seconds, exp:MEAN, uniform:LOW,HIGH or lognormal:MEAN,SIGMA, all of it up to {MOST:g}"
-            raise Fault(f"workload.think: {text!r} is none of {forms}")
+            forms = f"seconds, exp:MEAN, uniform:LOW,HIGH or lognormal:MEAN,SIGMA, each number at most {MOST:g}"
+            raise Fault(f"workload.think: {text!r} is not a pause; write {forms}")
         if kind == "lognormal" and parameters[0] == 0:
-            raise Fault(f"workload.think: {text!r}: the mean of a lognormal is more than 0")
+            raise Fault(f"workload.think: {text!r}: the mean of a lognormal must be greater than 0")
         return cls(kind, parameters)
 
     def draw_s(self, random: Random) -> float:
+        """Draw the length of one pause, in seconds."""
         first = self.parameters[0]
         if self.kind == "exp":
             return random.expovariate(1 / first) if first else 0.0
@@ -62,10 +63,10 @@ _PARAMETERS = {"constant": 1, "exp": 1, "uniform": 2, "lognormal": 2}
 def schedule_ns(
     rate: float, arrivals: str, start_ns: int, process: int, processes: int, random: Random
 ) -> Iterator[int]:
-    """The moments (ns, without end) at which one process of several sends, so that all of them make `rate` a second.
+    """Yield the moments (ns, without end) at which one of several processes sends; together they make `rate` a second.
 
     Poisson: independent exponential gaps in each process, whose union is Poisson again. Constant: every
-    `processes`-th moment of one even row.
+    `processes`-th moment of one evenly spaced sequence.
     """
     if arrivals == "constant":
         step_ns = 1e9 / rate
@@ -81,7 +82,7 @@ def schedule_ns(
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One request of a trace; `line` is its place in the file, from 1."""
+    """One request of a trace; `line` is its line in the file, from 1."""
 
     line: int
     arrival_s: float
@@ -90,10 +91,10 @@ class Entry:
 
 
 def read_trace(path: str) -> list[Entry]:
-    """A JSONL file of `{"arrival_s": 0.25, "prompt": "…" | "messages": […], "max_tokens": 100}`, in order of arrival.
+    """Read a JSONL file of `{"arrival_s": 0.25, "prompt": "…" | "messages": […], "max_tokens": 100}`, by arrival.
 
-    `max_tokens` may be absent (the workload's then). Prompts are sent as they are: what a trace repeats, a cache may
-    know. Raises Fault.
+    Without `max_tokens` an entry has the workload's. Prompts are sent as they are: a prompt cache may serve what a
+    trace repeats. Raises Fault.
     """
     entries: list[Entry] = []
     for where, number, item in jsonl.lines(Path(path)):

@@ -1,4 +1,4 @@
-"""JSON that people wrote and requests will hold: what is wrong with it is one sentence with file and line."""
+"""Read JSON that requests will hold; a fault in it is one sentence with file and line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from servebench.faults import Fault
 
 
 def lines(path: Path) -> Iterator[tuple[str, int, dict[str, Any]]]:
-    """("file:line", line number, object) for each line of a JSONL file; empty lines are passed over. Raises Fault."""
+    """Yield ("file:line", line number, object) for each line of a JSONL file but empty ones. Raises Fault."""
     for i, line in enumerate(read(path).split(b"\n"), 1):
         if line.strip():
             where = f"{path}:{i}"
@@ -22,15 +22,15 @@ def lines(path: Path) -> Iterator[tuple[str, int, dict[str, Any]]]:
 
 
 def read(path: Path) -> bytes:
-    """A file's content. Raises Fault."""
+    """Read a file's content. Raises Fault."""
     try:
         return path.read_bytes()
     except OSError as error:
-        raise Fault(f"{path}: cannot be read: {error.strerror}; name a file that is there") from None
+        raise Fault(f"{path}: cannot be read: {error.strerror}; name a readable file") from None
 
 
 def value(where: str, written: bytes, remedy: str) -> Any:
-    """What the JSON in `written` says. Raises Fault."""
+    """Parse the JSON in `written`. Raises Fault."""
     try:
         return json.loads(written.decode())
     except (ValueError, RecursionError) as error:
@@ -38,18 +38,18 @@ def value(where: str, written: bytes, remedy: str) -> Any:
 
 
 def sendable(where: str, found: Any) -> Any:
-    """`found` itself, if a request can hold it. Raises Fault for half of a surrogate pair ("\\ud800"), which Python's
-    texts may hold and UTF-8 may not, for NaN, infinities, and what is no JSON at all."""
+    """Return `found` if a request can hold it. Raises Fault for half of a surrogate pair ("\\ud800"), which a Python
+    string may hold and UTF-8 may not, for NaN and infinities, and for values that are not JSON."""
     try:
         json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, TypeError, RecursionError) as error:
-        raise Fault(f"{where}: cannot be sent as JSON in UTF-8 ({error}); take that out") from None
+        raise Fault(f"{where}: cannot be sent as JSON in UTF-8 ({error}); remove it") from None
     return found
 
 
 def text(where: str, item: dict[str, Any], key: str) -> str:
-    """The text at `key`, which is there and not empty. Raises Fault."""
+    """Return the string at `key`. Raises Fault if it is missing or empty."""
     found = item.get(key)
     if not isinstance(found, str) or not found:
-        raise Fault(f"{where}: {key}: {found!r:.60} is not a text; give some")
+        raise Fault(f"{where}: {key}: {found!r:.60} is not a non-empty string; give one")
     return found

@@ -1,7 +1,7 @@
-"""What the simulated people ask: built-in sets, files of prompts or conversations, one long shared head.
+"""Make the prompts of simulated users from built-in sets or files, behind a shared head if there is to be one.
 
-A prompt made from a document is the instruction, a line with a number that no other request has, the document:
-so no document is ever served from a prompt cache, while the head before the number may be (experiment.md).
+A prompt made from a document is the instruction, a line with a number that no other request has, and the document.
+So no document is ever served from a prompt cache, while the head before the number may be (experiment.md).
 """
 
 from collections.abc import Callable
@@ -23,19 +23,19 @@ from servebench.load.workload import Workload
 
 Message = dict[str, Any]
 
-# In a checkout a link to config/prompts, in the wheel its content.
+# In a checkout a link to config/prompts, in the wheel a copy of it.
 BUILT_IN = Path(__file__).parent / "prompt_sets"
-# Twelve digits, and a step through them that is no multiple of 2 or 5, so that it meets each number once. Near the
-# golden ratio: neighbours differ from their first digit on, and a cache can share no part of a number.
+# Numbers of twelve digits, and a step through them that is not a multiple of 2 or 5, so that it visits each number
+# once. It is near the golden ratio: neighbours differ from their first digit on, and share no part in a cache.
 NUMBERS = 10**12
 _STEP = 618_033_988_749
-# For a shared head without a tokenizer: characters a token, as Qwen3 and SmolLM2 cut our own sets.
+# For a shared head without a tokenizer: characters per token of Qwen3 and SmolLM2 on the built-in sets.
 _CHARS_PER_TOKEN = {"ja": 1.4, "en": 4.6}
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A document that becomes a message, or messages as they are; `turns` are the user messages that may follow."""
+    """One prompt: a document that becomes a message, or messages as they are, and the user messages that may follow."""
 
     id: str
     document: str | None = None
@@ -56,19 +56,19 @@ class PromptSource:
     system: str | None
     instruction: str | None
     seed: int
-    # Conversations of the file in which nobody asks anything, or without words.
+    # Conversations of the file without a question or without words.
     skipped: int = 0
 
     def request(self, n: int) -> tuple[str, list[Message]]:
-        """(prompt_id, messages) of the measurement's n-th request, from 0. The entries come round and round in an
-        order that the seed shuffles, so that all are asked about equally often."""
+        """Return (prompt_id, messages) of the measurement's n-th request, from 0. The seed shuffles the entries, which
+        are then repeated in that order, so that each is asked about equally often."""
         entry = self._entry(n)
         return entry.id, self._messages(entry, n)
 
     def follow_up(self, n: int, turn: int) -> Message | None:
-        """The user message of turn 1, 2, … in the conversation that request n begins; None when a file's
-        conversation has no more. After a document come others, without number lines: the history before them is
-        already like no other."""
+        """Return the user message of turn 1, 2, … in the conversation that request n begins; None when a file's
+        conversation has no more turns. A document is followed by other documents, without number lines: the history
+        before them is already unique."""
         entry = self._entry(n)
         if entry.document is not None:
             text = self._entry(n + turn).text
@@ -76,7 +76,7 @@ class PromptSource:
         return {"role": "user", "content": entry.turns[turn - 1]} if turn <= len(entry.turns) else None
 
     def describe(self) -> dict[str, Any]:
-        """JSON-able: how many prompts, and the characters of their messages, number lines included."""
+        """Return, JSON-able, the number of prompts and the characters of their messages, number lines included."""
         chars = np.array([sum(len(said(m)) for m in self._messages(entry, 0)) for entry in self.entries])
         ranks = np.percentile(chars, (0, 5, 50, 95, 100), method="inverted_cdf")
         lengths = dict(zip(("min", "p5", "p50", "p95", "max"), map(int, ranks), strict=True))
@@ -103,19 +103,19 @@ class PromptSource:
 
 
 def number(seed: int, n: int) -> int:
-    """The number in the n-th request's number line, below 10^12: different for every n below 10^12. Another seed
-    starts elsewhere, so that two measurements of 10,000 requests share numbers once in 50 million times."""
+    """Return the number (below 10^12) in the n-th request's number line, different for every n below 10^12. Another
+    seed starts at another number: two measurements of 10,000 requests share numbers once in 50 million times."""
     return (_lot(f"{seed} number line") + n * _STEP) % NUMBERS
 
 
 def load(workload: Workload, seed: int) -> PromptSource:
-    """The prompts that a workload names: a built-in set, a folder with a set.yaml, or a file.
+    """Load the prompts that a workload names: a built-in set, a folder with a set.yaml, or a file.
 
-    A file is JSONL with `prompt` (a document: it gets instruction and number line) or `messages` (sent as they are)
-    in each line, or ShareGPT, JSON or JSONL, with `conversations` (its replies are not sent; those in which nobody asks
-    anything are skipped and counted). `system` and `instruction` of the workload replace the set's; messages that begin
-    with a system message keep their own. `shared_prefix_tokens` puts about so many tokens of the prompts' own texts at
-    the head of the system message. Raises Fault.
+    A file is JSONL with `prompt` (a document, which gets instruction and number line) or `messages` (sent as they are)
+    in each line, or ShareGPT, JSON or JSONL, with `conversations` (their replies are not sent; conversations without a
+    question are skipped and counted). `system` and `instruction` of the workload replace the set's; messages that begin
+    with a system message keep it. `shared_prefix_tokens` puts about so many tokens of the prompts' own texts at the
+    head of the system message. Raises Fault.
     """
     name = workload.prompts
     path = BUILT_IN / name if (BUILT_IN / name / "set.yaml").is_file() else Path(name)
@@ -131,7 +131,7 @@ def load(workload: Workload, seed: int) -> PromptSource:
         raise Fault(f"prompts: {name!r} is neither a file nor a prompt set; built-in sets: {sets}")
     entries = [entry for entry in found if entry is not None]
     if not entries:
-        raise Fault(f"{path}: holds no prompts; give one JSON object a line, with something asked in it")
+        raise Fault(f"{path}: holds no prompts; give one JSON object a line, each with a question")
     system = about.get("system") if workload.system is None else workload.system
     instruction = about.get("instruction") if workload.instruction is None else workload.instruction
     if workload.shared_prefix_tokens is not None:
@@ -141,20 +141,22 @@ def load(workload: Workload, seed: int) -> PromptSource:
             (entry.id for entry in entries if entry.messages and entry.messages[0].get("role") == "system"), None
         )
         if own is not None:
-            raise Fault(f"{path}: {own}: has a system message of its own, which a shared head cannot precede")
+            raise Fault(
+                f"{path}: {own}: has its own system message, which a shared head cannot precede; remove one of the two"
+            )
         # One system message: some chat templates refuse a second.
         system = f"{head}\n\n{system}" if system else head
     return PromptSource(name, entries, system, instruction, seed, len(found) - len(entries))
 
 
 def said(message: Message) -> str:
-    """The words of a message: its text, those of its parts, or none beside a tool call."""
+    """Return the words of a message: its text, its parts' texts, or "" for a tool call without text."""
     content = message.get("content") or ""
     return content if isinstance(content, str) else "".join(str(part.get("text") or "") for part in content)
 
 
 def chat(where: str, item: dict[str, Any]) -> list[Message]:
-    """`messages` as a chat server takes them: each with a role, and with a text, parts or tool calls. Raises Fault."""
+    """Return the item's `messages`, each with a role, and with a string, parts or tool calls. Raises Fault."""
     messages = item["messages"]
     if not isinstance(messages, list) or not messages:
         raise Fault(f"{where}: messages: {messages!r:.60} is not a list of messages; give at least one")
@@ -165,12 +167,12 @@ def chat(where: str, item: dict[str, Any]) -> list[Message]:
         content = message.get("content")
         parts = isinstance(content, list) and content and all(isinstance(part, dict) for part in content)
         if not isinstance(content, str) and not parts and not (content is None and message.get("tool_calls")):
-            raise Fault(f"{place}: content: {content!r:.60} is not a text; give one, or take the message out")
+            raise Fault(f"{place}: content: {content!r:.60} is not a string; give one, or remove the message")
     return messages
 
 
 def _lot(what: str) -> int:
-    """A number below 2^64 that no version of Python's `random` can change."""
+    """Hash `what` to a number below 2^64, the same with every version of Python."""
     return int.from_bytes(sha256(what.encode()).digest()[:8])
 
 
@@ -180,7 +182,7 @@ def _estimate(language: str | None) -> Callable[[str], int]:
 
 
 def _shared_text(entries: list[Entry], tokens: int, count_tokens: Callable[[str], int]) -> str:
-    """The entries' texts one after the other, again from the first when they run out, cut at about `tokens`."""
+    """Join the entries' texts, from the first again when they run out, and cut them at about `tokens`."""
     text, have = "", 0
     for entry in cycle(entries):
         piece = entry.text + "\n"
@@ -188,27 +190,27 @@ def _shared_text(entries: list[Entry], tokens: int, count_tokens: Callable[[str]
         if have + adds >= tokens:
             return text + piece[: -(-len(piece) * (tokens - have) // adds)]
         text, have = text + piece, have + adds
-    raise Fault("no text to make a shared head of")
+    raise Fault("prompts: hold no text to make a shared head of; name others")
 
 
 def _about(path: Path) -> dict[str, str | None]:
-    """`system`, `instruction` and `language` of a set.yaml, where it has them."""
+    """Read `system`, `instruction` and `language` of a set.yaml; None for a key it lacks."""
     try:
         about = yaml.safe_load(jsonl.read(path).decode())
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise Fault(f"{path}: is not YAML in UTF-8 ({' '.join(str(error).split())}); correct it there") from None
+        raise Fault(f"{path}: is not YAML in UTF-8 ({' '.join(str(error).split())}); correct it") from None
     if not isinstance(about, dict):
-        raise Fault(f"{path}: {about!r:.60} is no mapping of keys to values; give system, instruction, language")
+        raise Fault(f"{path}: {about!r:.60} is not a mapping of keys to values; give system, instruction, language")
     texts = {key: about.get(key) for key in ("system", "instruction", "language")}
     for key, found in texts.items():
         if not isinstance(found, str | None):
-            raise Fault(f"{path}: {key}: {found!r:.60} is not a text; put it in quotes, or leave it out")
+            raise Fault(f"{path}: {key}: {found!r:.60} is not a string; put it in quotes, or leave it out")
         jsonl.sendable(f"{path}: {key}", found)
     return texts
 
 
 def _set_entries(folder: Path) -> list[Entry]:
-    """The documents of a set: documents.jsonl as they are, or composed of paragraphs.jsonl."""
+    """Read a set's documents.jsonl, or compose documents from its paragraphs.jsonl."""
     path = folder / "documents.jsonl"
     if path.is_file():
         return [Entry(jsonl.text(at, line, "id"), jsonl.text(at, line, "text")) for at, _, line in jsonl.lines(path)]
@@ -222,7 +224,7 @@ def _set_entries(folder: Path) -> list[Entry]:
 
 
 def _file_entries(path: Path) -> list[Entry | None]:
-    """None for what is skipped."""
+    """Read the prompts of a file; None for each that is skipped."""
     if path.suffix == ".jsonl":
         return [_entry(where, i, line) for where, i, line in jsonl.lines(path)]
     items = jsonl.value(str(path), jsonl.read(path), "name a file of JSON lines *.jsonl")
@@ -233,7 +235,7 @@ def _file_entries(path: Path) -> list[Entry | None]:
 
 
 def _entry(where: str, i: int, item: dict[str, Any]) -> Entry | None:
-    """One prompt of a file; `i` is its id where it gives none. None for a conversation that is skipped."""
+    """Read one prompt of a file; `i` is its id unless it has one. None for a conversation that is skipped."""
     id = str(item.get("id", i))
     if "prompt" in item:
         return Entry(id, jsonl.text(where, item, "prompt"))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_type_hints
+
+import msgspec
 
 from servebench.faults import Fault
 from servebench.load.jsonl import sendable
 from servebench.load.modes import MODES, Mode
 
 ARRIVALS = ("poisson", "constant")
-# Of any number: a nanosecond is the clock's unit, and 31 years of them fit into its 64 bits.
+# Bounds of times and rates: a nanosecond is the clock's unit, and 1e9 s of them (31 years) fit into its 64 bits.
 LEAST, MOST = 1e-9, 1e9
 
 
@@ -59,9 +61,9 @@ class Workload:
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
-            raise Fault(f"workload.mode: {self.mode!r} is none of {', '.join(MODES)}")
+            raise Fault(f"workload.mode: {self.mode!r} is not one of {', '.join(MODES)}")
         if self.arrivals not in ARRIVALS:
-            raise Fault(f"workload.arrivals: {self.arrivals!r} is none of {', '.join(ARRIVALS)}")
+            raise Fault(f"workload.arrivals: {self.arrivals!r} is not one of {', '.join(ARRIVALS)}")
         for least, keys in _LEAST.items():
             for key in keys:
                 value = getattr(self, key)
@@ -69,32 +71,31 @@ class Workload:
                     raise Fault(f"workload.{key}: {value} is not from {least:g} to {MOST:g}")
         needed = self.way.needs
         if needed and getattr(self, needed) is None:
-            raise Fault(f"workload.{needed}: mode {self.mode!r} needs it")
+            raise Fault(f"workload.{needed}: is missing, and mode {self.mode!r} needs it; give it")
         for key, value in vars(self).items():
             sendable(f"workload.{key}", value)
 
     @property
     def way(self) -> Mode:
-        """What the mode needs and how it ends."""
+        """Return the row of the mode: what it needs and how it ends."""
         return MODES[self.mode]
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Workload:
-        """A workload from a configuration's mapping; Fault names the first unknown key or wrong type."""
-        hints = get_type_hints(cls)
+        """Make a workload from a configuration's mapping, each value as it is written there. Fault names the first
+        unknown key or wrong type."""
+        types = get_type_hints(cls)
         for key, value in values.items():
-            if key not in hints:
-                raise Fault(f"workload.{key}: unknown; known are {', '.join(sorted(hints))}")
-            kinds = get_args(hints[key]) or (hints[key],)
-            if isinstance(value, int) and not isinstance(value, bool) and float in kinds:
-                continue
-            if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-                wanted = " or ".join("null" if kind is type(None) else kind.__name__ for kind in kinds)
-                raise Fault(f"workload.{key}: {value!r} is not {wanted}")
+            if key not in types:
+                raise Fault(f"workload.{key}: is not a known key; known: {', '.join(sorted(types))}")
+            try:
+                msgspec.convert(value, types[key])
+            except msgspec.ValidationError as error:
+                raise Fault(f"workload.{key}: {value!r:.60} has the wrong type: {error}") from None
         return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able."""
+        """Return the workload as JSON-able values."""
         return asdict(self)
 
 
