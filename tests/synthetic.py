@@ -35,7 +35,9 @@ from servebench.store.records import (
     SessionFacts,
     Software,
 )
+from servebench.store.replies import Evaluated, EvaluationFacts, Evaluator
 from servebench.tables import read_reference
+from servebench.tasks.answers import table
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 ROOT = Path(__file__).resolve().parents[1]
@@ -267,6 +269,23 @@ def failed(good: Record, reason: str) -> Record:
     """The record of a measurement that failed for this reason, in the place of a good one."""
     nothing = {"requests": REQUESTS_SCHEMA.empty_table(), "chunks": CHUNKS_SCHEMA.empty_table()}
     return replace(good, status="failed", reason=[mark("failed", reason=reason)], meta=None, telemetry={}, **nothing)
+
+
+def evaluated(target: str, digest: str, reason: str | None = None) -> Evaluated:
+    """What a target leaves behind that answered nothing, for a `reason` or because it was asked nothing."""
+    facts = EvaluationFacts(
+        target=target,
+        digest=digest,
+        status="failed" if reason else "ok",
+        reason=reason,
+        asked=0,
+        answered=0,
+        failures=0,
+        setting={},
+        sessions=[],
+        servebench=Evaluator(version="0.1.0", prompts=1),
+    )
+    return Evaluated(table([]), facts)
 
 
 def changed(struct: Struct, **changes: Any) -> Struct:

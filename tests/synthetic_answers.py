@@ -15,7 +15,8 @@ import model_double
 import synthetic
 from servebench import configuration, tables
 from servebench.plan import ALONE, LOADED, Evaluations, named
-from servebench.store.replies import Evaluated
+from servebench.store.records import ModelFile
+from servebench.store.replies import AskingSession, Evaluated, EvaluationFacts, Evaluator
 from servebench.tasks import proofreading
 from servebench.tasks.answers import answer_row, table
 from servebench.tasks.task import Question
@@ -63,25 +64,28 @@ def _beside_users(asked: Evaluations, target: str, rows: list[dict[str, Any]]) -
             yield row | {"target": named(target, condition, {"users": load.users}), "repeat": 1}
 
 
-def _facts(asked: Evaluations, target: str, answered: int) -> dict[str, Any]:
+def _facts(asked: Evaluations, target: str, answered: int) -> EvaluationFacts:
     setting = asked.targets[target]
     failed = target == FAILED
-    session = {
-        "engine_version": synthetic.VERSIONS["vllm" if setting.engine.kind == "vllm" else "llama"],
-        "engine_build": setting.engine.pin,
-        "argv": ["llama-server", "-np", str(setting.slots)],
-        "model": {"sha256": f"{len(target):064x}"},
-        "machine": synthetic.H200,
-        "prompt_tokens": {"mgsm": [1, 2, 3 if setting.engine.kind == "vllm" else 4]},
-        "started_at": "2026-11-16T09:00:00+00:00",
-    }
-    return {
-        "target": target,
-        "setting": msgspec.to_builtins(setting),
-        "status": "failed" if failed else "ok",
-        "reason": "out of memory" if failed else None,
-        "asked": asked.answers,
-        "answered": 0 if failed else min(answered, asked.answers),
-        "failures": 0,
-        "sessions": [] if failed else [session],
-    }
+    session = AskingSession(
+        session_id=target,
+        engine_version=synthetic.VERSIONS["vllm" if setting.engine.kind == "vllm" else "llama"],
+        engine_build=setting.engine.pin,
+        argv=["llama-server", "-np", str(setting.slots)],
+        model=ModelFile(key=setting.model.key, name=setting.model.name, sha256=f"{len(target):064x}", size_bytes=1),
+        machine=synthetic.H200,
+        prompt_tokens={"mgsm": [1, 2, 3 if setting.engine.kind == "vllm" else 4]},
+        started_at="2026-11-16T09:00:00+00:00",
+    )
+    return EvaluationFacts(
+        target=target,
+        digest="0" * 20,
+        setting=msgspec.to_builtins(setting),
+        status="failed" if failed else "ok",
+        reason="out of memory" if failed else None,
+        asked=asked.answers,
+        answered=0 if failed else min(answered, asked.answers),
+        failures=0,
+        sessions=[] if failed else [session],
+        servebench=Evaluator(version="0.1.0", prompts=1),
+    )

@@ -61,18 +61,18 @@ def run(quick: plan.Plan, target: str, results: Path, environment: dict) -> repl
 def test_two_files_of_a_real_model(quick, llama_environment, tmp_path):
     found = [run(quick, target, tmp_path, llama_environment) for target in TARGETS]
     for target, one in zip(TARGETS, found, strict=True):
-        assert (one.facts["status"], one.facts["reason"]) == ("ok", None)
-        assert (one.facts["asked"], one.facts["answered"]) == (18, 18)
+        assert (one.facts.status, one.facts.reason) == ("ok", None)
+        assert (one.facts.asked, one.facts.answered) == (18, 18)
         rows = one.answers.to_pylist()
         assert len(rows) == 18 + (2 * 2 if target == "Q8_0" else 0)
         assert FAILED not in {row["outcome"] for row in rows}
         limits = {name: task.max_tokens for name, task in quick.evaluations.tasks.items()}
         assert all(row["text"] and 1 <= row["tokens"] <= limits[row["task"]] for row in rows)
-        (session,) = one.facts["sessions"]
-        assert set(session["prompt_tokens"]) == set(TASKS)
-        assert all(len(ids) > 20 for ids in session["prompt_tokens"].values())
-        assert session["differences"] == []
-        assert (session["load"]["replies"] >= 2) if target == "Q8_0" else ("load" not in session)
+        (session,) = one.facts.sessions
+        assert set(session.prompt_tokens) == set(TASKS)
+        assert all(len(ids) > 20 for ids in session.prompt_tokens.values())
+        assert session.differences == []
+        assert (session.load.replies >= 2) if target == "Q8_0" else (session.load is None)
     questions = {name: data.asked_questions(tmp_path, name, task) for name, task in quick.evaluations.tasks.items()}
     made = tables.from_answers(quick, found, questions)
     targets = schema.rows(made["targets"])

@@ -150,7 +150,7 @@ def test_full_size_gives_the_published_figures(tmp_path):
         experiment = Experiment(tmp_path, double.url, tasks, targets, margins={"mgsm": 5})
         for target in targets:
             facts = experiment.run(target).facts
-            assert (facts["status"], facts["asked"], facts["answered"], facts["failures"]) == ("ok", 3338, 3338, 0)
+            assert (facts.status, facts.asked, facts.answered, facts.failures) == ("ok", 3338, 3338, 0)
         assert len(double.asked) == 2 * 1669
         assert set(double.asked.values()) == {2}
         assert double.most_running <= CONCURRENCY
@@ -218,7 +218,7 @@ def test_what_is_answered_is_never_asked_again(tmp_path, double):
     after = experiment.run("A", retry_failed=True)
     assert double.asked.total() == asked
     assert after.answers.equals(before.answers)
-    assert len(after.facts["sessions"]) == 1, "nothing to ask, nothing launched"
+    assert len(after.facts.sessions) == 1, "nothing to ask, nothing launched"
 
 
 def test_what_another_job_has_asked_while_the_device_was_waited_for_is_not_asked_again(tmp_path, double, monkeypatch):
@@ -233,7 +233,7 @@ def test_what_another_job_has_asked_while_the_device_was_waited_for_is_not_asked
     monkeypatch.setattr(job.Context, "launched", waited)
     found = experiment.run("A")
     assert double.asked.total() == 2 * 22
-    assert (found.facts["answered"], found.facts["reason"]) == (44, None)
+    assert (found.facts.answered, found.facts.reason) == (44, None)
 
 
 def test_a_higher_limit_asks_only_the_new_questions(tmp_path, double):
@@ -245,7 +245,7 @@ def test_a_higher_limit_asks_only_the_new_questions(tmp_path, double):
     new = {("A", TASKS["mgsm"].prompt(question)) for question in experiment.questions()["mgsm"][12:]}
     assert len(new) == 3
     assert double.asked == Counter(dict.fromkeys(new, 2))
-    assert facts["answered"] == 2 * 25
+    assert facts.answered == 2 * 25
 
 
 def test_killed_half_way_it_goes_on_where_it_was(tmp_path, caplog):
@@ -277,8 +277,8 @@ def test_killed_half_way_it_goes_on_where_it_was(tmp_path, caplog):
         lost = double.asked.total() - kept
         evaluated_ = experiment.run("A")
         assert double.asked.total() == 200 + lost
-        assert evaluated_.facts["answered"] == 200
-        assert len(evaluated_.facts["sessions"]) == 2
+        assert evaluated_.facts.answered == 200
+        assert len(evaluated_.facts.sessions) == 2
         left = 200 - kept
         said = f"evaluations A: {left} of {left} asked (proofreading), 0 failed; under a minute left of this target"
         assert said in caplog.text
@@ -308,7 +308,7 @@ def test_a_cut_last_line_is_asked_again_and_a_damaged_one_is_said(tmp_path, doub
     lines = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(b"".join(lines[:-2]) + lines[-2][:30])  # the last one tells how the session ended
     double.asked.clear()
-    assert experiment.run("A").facts["answered"] == 10
+    assert experiment.run("A").facts.answered == 10
     assert double.asked.total() == 1
     assert all(json.loads(line) for line in _whole_lines(file))
     file.write_bytes(lines[0] + b'{"repeat": 1}\n' + b"".join(lines[1:]))
@@ -331,7 +331,7 @@ def test_questions_without_a_reply_are_rows_with_a_reason_and_tried_again_when_f
         prompts = [TASKS["mgsm"].prompt(question) for question in experiment.questions()["mgsm"]]
         first = experiment.run("A")
         experiment.run("B")
-        assert (first.facts["status"], first.facts["answered"], first.facts["failures"]) == ("ok", 8, 4)
+        assert (first.facts.status, first.facts.answered, first.facts.failures) == ("ok", 8, 4)
         failed = [row for row in first.answers.to_pylist() if row["outcome"] == FAILED]
         assert Counter(row["reason"].split(":")[0] for row in failed) == Counter([*broken, *broken])
         assert all(row["text"] is None and row["latency_s"] is not None for row in failed)
@@ -347,7 +347,7 @@ def test_questions_without_a_reply_are_rows_with_a_reason_and_tried_again_when_f
         broken.clear()
         again = experiment.run("A", retry_failed=True)
         assert double.asked.total() == asked + 4
-        assert (again.facts["answered"], again.facts["failures"]) == (12, 0)
+        assert (again.facts.answered, again.facts.failures) == (12, 0)
 
 
 def test_a_server_that_is_not_there_is_a_target_with_its_reason(tmp_path, double):
@@ -407,11 +407,11 @@ def test_a_server_that_dies_keeps_its_answers_and_is_not_blamed_on_a_question(tm
             patch.setattr(asking.engines.Server, "alive", lambda self: len(gone) <= 10 and alive(self))
             asking.run(context)
         found = replies.read(Layout(experiment.results).evaluation("A"))
-        assert found.facts["status"] == "failed"
-        assert found.facts["reason"].startswith("the server died while it was asked")
-        assert (found.facts["answered"], found.facts["failures"]) == (10, 0)
+        assert found.facts.status == "failed"
+        assert found.facts.reason.startswith("the server died while it was asked")
+        assert (found.facts.answered, found.facts.failures) == (10, 0)
         double.answer = constant
-        assert experiment.run("A").facts["answered"] == 44
+        assert experiment.run("A").facts.answered == 44
 
 
 def test_under_load_the_same_questions_are_asked_of_a_busy_and_an_idle_server(tmp_path):
@@ -436,8 +436,8 @@ def test_under_load_the_same_questions_are_asked_of_a_busy_and_an_idle_server(tm
         experiment.run("B")
         assert others[:54] == [False] * 54
         assert others[54:64] == [True] * 10
-        assert facts["asked"] == 44, "those under load come on top"
-        assert facts["sessions"][-1]["load"]["replies"] >= 3
+        assert facts.asked == 44, "those under load come on top"
+        assert facts.sessions[-1].load.replies >= 3
         assert len(others) == 44 + 20 + 44, "of the baseline only"
         beside = [body for body in double.bodies if body["messages"][-1]["content"] not in known]
         assert all((b["stream"], b["temperature"], b["seed"], b["max_tokens"]) == (True, 0.7, 5, 4) for b in beside)
@@ -469,7 +469,7 @@ def test_without_a_load_nothing_is_asked_under_load_and_a_load_that_fails_at_tim
         experiment.context("A")
         known = {prompt for of_task in experiment.questions().items() for prompt, _ in _with_prompt(*of_task)}
         facts = experiment.run("A").facts
-        assert (facts["status"], facts["answered"]) == ("ok", 44)
+        assert (facts.status, facts.answered) == ("ok", 44)
         assert sum(double.asked[key] for key in double.asked if key[1] in known) == 44 + 10
         experiment.run("B")
         made = experiment.tables()
@@ -479,13 +479,13 @@ def test_without_a_load_nothing_is_asked_under_load_and_a_load_that_fails_at_tim
         assert found.values["reason"].startswith("HTTP 400: ")
         status["load"] = 500
         good += 2 * [Reply(text="busy", finish_reason="length")]  # the load's first question, and one of its users
-        told = experiment.run("A").facts["sessions"][-1]["load"]
-        assert (told["users"], told["replies"]) == (3, 1)
-        assert told["failures"] >= 2
+        told = experiment.run("A").facts.sessions[-1].load
+        assert (told.users, told.replies) == (3, 1)
+        assert told.failures >= 2
         made = experiment.tables()
     assert [row["n"] for row in made["under_load"].to_pylist()] == [10]
     (found,) = schema.rows(made["targets"])[0]["marks"]
-    failures = 3 + told["failures"]
+    failures = 3 + told.failures
     assert (found.kind, found.values["failures"], found.values["requests"]) == ("load_failed", failures, failures + 1)
     assert found.values["reason"].startswith("HTTP 500: ")
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
 
 import httpx
 import pytest
 
 from servebench.load.endpoint import Endpoint
 from servebench.sessions.client import Asked, complete
+from servebench.store.replies import Answer
 from servebench.tasks.task import Question
 
 
-def completed(content: bytes) -> dict[str, Any]:
+def completed(content: bytes) -> Answer:
     """What becomes of a question that is answered with these bytes."""
 
-    async def ask() -> dict[str, Any]:
+    async def ask() -> Answer:
         transport = httpx.MockTransport(lambda _: httpx.Response(200, content=content))
         async with httpx.AsyncClient(transport=transport) as client:
             return await complete(client, "http://there/v1/chat/completions", {})
@@ -29,11 +29,11 @@ def test_content_in_parts_is_read_as_its_text_and_reasoning_stands_apart() -> No
     parts = [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, {"type": "text", "text": "答え: 1"}]
     choice = {"message": {"content": parts}, "finish_reason": "stop"}
     reply = completed(json.dumps({"choices": [choice], "usage": {"completion_tokens": 9}}).encode())
-    assert (reply["text"], reply["reasoning"], reply["tokens"]) == ("答え: 1", "hm", 9)
+    assert (reply.text, reply.reasoning, reply.tokens) == ("答え: 1", "hm", 9)
 
 
 def test_no_content_stays_null() -> None:
-    assert completed(b'{"choices": [{"message": {"content": null}, "finish_reason": ""}]}')["text"] is None
+    assert completed(b'{"choices": [{"message": {"content": null}, "finish_reason": ""}]}').text is None
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_no_content_stays_null() -> None:
     ],
 )
 def test_a_reply_of_another_shape_is_a_failed_one_with_its_evidence(content: bytes) -> None:
-    assert content[:20].decode() in completed(content)["failed"]
+    assert content[:20].decode() in (completed(content).failed or "")
 
 
 def test_the_task_has_the_last_word_on_a_request_and_null_takes_a_key_out() -> None:
@@ -76,9 +76,10 @@ def test_a_reply_that_cannot_be_decompressed_is_a_failed_one_and_is_not_asked_fo
         asked.append(request)
         return httpx.Response(200, headers={"content-encoding": "gzip"}, stream=httpx.ByteStream(b"no gzip"))
 
-    async def ask() -> dict[str, Any]:
+    async def ask() -> Answer:
         async with httpx.AsyncClient(transport=httpx.MockTransport(broken)) as client:
             return await complete(client, "http://there/v1/chat/completions", {})
 
-    assert asyncio.run(ask())["failed"].startswith("DecodingError: ")
+    failed = asyncio.run(ask()).failed
+    assert failed and failed.startswith("DecodingError: ")
     assert len(asked) == 1

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 import servebench
+import synthetic
 from servebench import configuration, engines, plan
 from servebench.engines import environment
 from servebench.outlook import inventory
@@ -19,7 +20,6 @@ from servebench.plan.layout import Layout
 from servebench.sessions import job
 from servebench.store import replies
 from servebench.tables import make
-from servebench.tasks.answers import table
 
 LOCK = "a" * 64
 
@@ -86,8 +86,8 @@ def test_what_was_answered_as_configured_otherwise_is_not_tabulated(tmp_path: Pa
     target, setting = next(iter(loaded.evaluations.targets.items()))
     digest = plan.digest(inventory.identified(plan.target_spec(loaded, target), setting, tmp_path))
     file = Layout(tmp_path).evaluation(target)
-    replies.write(replies.Evaluated(table([]), {"digest": digest}), file)
-    assert make._replies(loaded, tmp_path, target).facts == {"digest": digest}
-    replies.write(replies.Evaluated(table([]), {"digest": "of another"}), file)
+    replies.write(synthetic.evaluated(target, digest), file)
+    assert make._replies(loaded, tmp_path, target).facts.digest == digest
+    replies.write(synthetic.evaluated(target, "of another"), file)
     with pytest.raises(make.Outdated, match=f"^{file}: was answered as configured otherwise; remove it and run the"):
         make._replies(loaded, tmp_path, target)

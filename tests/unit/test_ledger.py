@@ -22,7 +22,6 @@ from servebench.plan.layout import Layout
 from servebench.sessions import progress
 from servebench.store import measurements, replies
 from servebench.tasks import TASKS
-from servebench.tasks.answers import table
 
 QUICKSTART = servebench.ROOT / "config" / "config.yaml"
 
@@ -163,13 +162,14 @@ class Asked:
             for repeat in range(1, 2 if part.condition else self.asked.repeats + 1):
                 for question in asked[: part.questions if part.condition else None]:
                     if file.missing(repeat, question.question_id, retry_failed=False):
-                        file.append({"repeat": repeat, "question_id": question.question_id, "session_id": "s", **said})
+                        place = {"repeat": repeat, "question_id": question.question_id, "session_id": "s"}
+                        file.append(replies.Reply(**place, latency_s=0.1, **said))
             file.close()
 
     def write(self, reason: str | None = None) -> None:
         """Its file, as an evaluation writes it."""
         digest = inventory.target_digest(self.plan, self.folder, self.target)
-        replies.write(replies.Evaluated(table([]), {"digest": digest, "reason": reason}), self.path)
+        replies.write(synthetic.evaluated(self.target.name, digest, reason), self.path)
 
     def status(self) -> tuple[list[str], int]:
         """What status says of the target, and how many failed."""
@@ -247,7 +247,7 @@ def test_a_damaged_line_of_replies_is_no_complete_evaluation_and_its_remedy_is_t
     path.write_text("".join([lines[0], "cut\n", *lines[2:]]), encoding="utf-8")
     again = f"  again: snakemake --cores 1 --force {asked.path}"
     said, failed = asked.status()
-    assert said[0].startswith(f"damaged: evaluation of {asked.target.name}: {path}:2: is no reply (")
+    assert said[0].startswith(f"damaged: evaluation of {asked.target.name}: {path}:2: is not a reply (")
     assert (said[1], failed, asked.left()[0]) == (again, 1, 0)
     path.write_text("".join([lines[0], *lines[2:]]), encoding="utf-8")
     said, failed = asked.status()

@@ -126,4 +126,4 @@ def test_an_evaluation_loads_the_copy(model, tmp_path, monkeypatch):
     )
     assert launched == [tmp_path / "disk" / "servebench-models" / sha256 / "small.gguf"]
     assert launched[0].read_bytes() == path.read_bytes()
-    assert replies.read(Layout(results).evaluation("A")).facts["reason"] == "only its model file is looked at"
+    assert replies.read(Layout(results).evaluation("A")).facts.reason == "only its model file is looked at"

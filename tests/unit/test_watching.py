@@ -20,7 +20,6 @@ from servebench.plan import Plan, Session
 from servebench.plan.layout import Layout
 from servebench.sessions import progress
 from servebench.store import replies
-from servebench.tasks.answers import table
 
 LOADED = {
     "phase": "window",
@@ -92,7 +91,7 @@ def test_an_evaluation_is_shown_with_its_task_its_questions_and_the_time_left(tm
     failed = plan.evaluations.targets["Q4_0"]
     path, digest = Layout(tmp_path).evaluation("Q4_0"), inventory.target_digest(plan, tmp_path, failed)
     path.parent.mkdir(parents=True)
-    replies.write(replies.Evaluated(table([]), {"digest": digest, "reason": "would not start"}), path)
+    replies.write(synthetic.evaluated("Q4_0", digest, "would not start"), path)
     with publisher as published:
         head, line = watch.plain(watch.snapshot(plan, tmp_path))
         assert "0 of 8 sessions, 1 of 3 evaluations, about" in head

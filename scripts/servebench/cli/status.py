@@ -136,16 +136,16 @@ def _evaluation(plan: Plan, folder: Path, target: Setting) -> _State:
     assert plan.evaluations
     path = Layout(folder).evaluation(target.name)
     try:
-        facts = replies.read(path).facts if path.exists() else {}
+        facts = replies.read(path).facts if path.exists() else None
     except Fault as error:
         return _State("damaged", f": {error}", again=False)
     try:
         asked = inventory.answered(plan, folder, target)
     except Fault as error:
         return _State("damaged", f": {error}", again=path.exists())
-    current = facts.get("digest") == inventory.target_digest(plan, folder, target)
-    if current and facts["reason"]:
-        return _State("failed", f": {facts['reason']}", again=True)
+    current = facts is not None and facts.digest == inventory.target_digest(plan, folder, target)
+    if facts and current and facts.reason:
+        return _State("failed", f": {facts.reason}", again=True)
     whole, left, failed = (sum(getattr(part, name) for part in asked) for name in ("questions", "left", "failed"))
     if left or not path.exists():
         told = "; ".join(f"{part.name} {part.questions - part.left} of {part.questions}" for part in asked)

@@ -95,7 +95,7 @@ def _answered(asked: Evaluations, part: Part, results: Path, spec: str) -> Part:
 @lru_cache(maxsize=64)
 def _replies(path: Path, changed_ns: int) -> dict[answers.Key, bool]:
     """Whether each reply in a file failed; for those who look every second, read again only when it has changed."""
-    return {key: "failed" in reply for key, reply in answers.Answers(path).replies.items()}
+    return {key: reply.failed is not None for key, reply in answers.Answers(path).replies.items()}
 
 
 def target_digest(plan: Plan, results: Path, target: Setting) -> str:
@@ -108,10 +108,10 @@ def _target_spec(plan: Plan, results: Path, target: Setting) -> str:
 
 
 def given_up(plan: Plan, results: Path, target: Setting) -> str | None:
-    """Why a target that is as the plan has it could not be asked everything; None when that is not so."""
+    """Say why an up-to-date evaluation stopped early; None when it did not."""
     path = Layout(results).evaluation(target.name)
-    facts = answers.read_facts(path) if path.exists() else {}
-    return facts["reason"] if facts.get("digest") == target_digest(plan, results, target) else None
+    facts = answers.read_facts(path) if path.exists() else None
+    return facts.reason if facts and facts.digest == target_digest(plan, results, target) else None
 
 
 def identified(spec: str, setting: plan.Setting, results: Path) -> str:

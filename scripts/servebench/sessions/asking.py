@@ -15,7 +15,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import asdict
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -36,7 +36,9 @@ from servebench.plan.layout import Layout
 from servebench.sessions.client import Asked, ask_all, client_for
 from servebench.sessions.job import Context, workload_of
 from servebench.sessions.progress import ASKING, Publisher
-from servebench.store.replies import AnswerFile, Evaluated, write
+from servebench.store import replies
+from servebench.store.records import ColdStart, ModelFile
+from servebench.store.replies import AnswerFile
 from servebench.tasks import TASKS
 from servebench.tasks.answers import answer_row, failed_row, table
 from servebench.tasks.task import Question, Reply
@@ -142,7 +144,7 @@ class _Evaluation:
         try:
             with context.launched(self.session, model_path) as server:
                 self._open()  # another job may have asked the same while this one waited for the device
-                self._keep_session(_facts(server, setting, model) | {"prompt_tokens": self._prompt_tokens(server)})
+                self._keep_session(**_facts(server, setting, model), prompt_tokens=self._prompt_tokens(server))
                 work = [self._work(asked, c) for c in self.conditions for asked in self.missing(c)]
                 self.progress = _Progress(setting.name, len(work), sum(work), published)
                 try:
@@ -152,7 +154,7 @@ class _Evaluation:
                 if not server.alive():
                     said = server.log_tail()
                     raise engines.LaunchFailed("the server died while it was asked: " + _last_line(said), said)
-                self._keep_session({"differences": server.check()})
+                self._keep_session(differences=msgspec.convert(server.check(), list[replies.Difference]))
         except engines.LaunchFailed as error:
             log.error("evaluations %s: %s", setting.name, error.reason)
             return error.reason
@@ -186,36 +188,42 @@ class _Evaluation:
                 if not questions:
                     continue
 
-                def answered(asked: Asked, reply: dict[str, Any], condition: str = condition) -> bool:
-                    if "failed" in reply and not server.alive():
+                def answered(asked: Asked, answer: replies.Answer, condition: str = condition) -> bool:
+                    if answer.failed is not None and not server.alive():
                         return False  # the engine's fault, not the question's
-                    self._keep(asked, reply, condition)
+                    self._keep(asked, answer, condition)
                     return True
 
                 at_once = 1 if condition else setting.users[0]
                 if condition == LOADED:
                     async with self._load(endpoint) as load:
-                        self._keep_session({"load": asdict(load)})
+                        self._keep_session(load=replace(load))
                         if load.replies:
                             try:
                                 await ask_all(client, endpoint, questions, at_once, self.seed, answered)
                             finally:
-                                self._keep_session({"load": asdict(load)})
+                                self._keep_session(load=replace(load))
                         elif server.alive():
                             said = "evaluations %s: nothing is asked under load: no request of it succeeded (%s)"
                             log.error(said, setting.name, load.failed)
                 else:
                     await ask_all(client, endpoint, questions, at_once, self.seed, answered)
 
-    def _keep(self, asked: Asked, reply: Mapping[str, Any], condition: str) -> None:
-        place = {"repeat": asked.repeat, "question_id": asked.question.question_id, "session_id": self.session_id}
-        self.files[asked.task, condition].append({**place, **reply})
+    def _keep(self, asked: Asked, answer: replies.Answer, condition: str) -> None:
+        reply = replies.Reply(
+            repeat=asked.repeat,
+            question_id=asked.question.question_id,
+            session_id=self.session_id,
+            **msgspec.structs.asdict(answer),
+        )
+        self.files[asked.task, condition].append(reply)
         assert self.progress
-        self.progress.say(asked.task, condition, self._work(asked, condition), failed="failed" in reply)
+        self.progress.say(asked.task, condition, self._work(asked, condition), failed=answer.failed is not None)
 
-    def _keep_session(self, facts: Mapping[str, Any]) -> None:
+    def _keep_session(self, **facts: Any) -> None:
+        session = replies.AskingSession(session_id=self.session_id, **facts)
         for file in self.files.values():
-            file.append({"session": {"session_id": self.session_id, **facts}})
+            file.append(replies.SessionLine(session=session))
 
     def _prompt_tokens(self, server: engines.Server) -> dict[str, list[int] | None]:
         """Ask which token ids the server makes of the first question of each task."""
@@ -236,29 +244,30 @@ class _Evaluation:
                 if reply is not None:
                     rows.append(_row(named(self.setting.name, condition, self.under_load), asked, reply))
         counts = Counter(row["outcome"] == "failed" for row in rows if row["target"] == self.setting.name)
-        sessions: dict[str, dict[str, Any]] = {}
+        sessions: dict[str, replies.AskingSession] = {}
         for file in self.files.values():
-            for session_id, facts in file.sessions.items():
-                sessions.setdefault(session_id, {}).update(facts)
-        facts = {
-            "target": self.setting.name,
-            "digest": plan.digest(self.context.spec),
-            "status": "failed" if reason else "ok",
-            "reason": reason,
-            "asked": sum(1 for _ in self.wanted()),
-            "answered": counts[False],
-            "failures": counts[True],
-            "setting": msgspec.to_builtins(self.setting),
-            "sessions": sorted(sessions.values(), key=lambda session: session["started_at"]),
-            "servebench": {"version": servebench.__version__, "prompts": PROMPTS},
-        }
-        write(Evaluated(table(rows), facts), Layout(self.context.results).evaluation(self.setting.name))
+            for session in file.sessions.values():
+                replies.merged(sessions, session)
+        facts = replies.EvaluationFacts(
+            target=self.setting.name,
+            digest=plan.digest(self.context.spec),
+            status="failed" if reason else "ok",
+            reason=reason,
+            asked=sum(1 for _ in self.wanted()),
+            answered=counts[False],
+            failures=counts[True],
+            setting=msgspec.to_builtins(self.setting),
+            sessions=sorted(sessions.values(), key=lambda session: session.started_at or ""),
+            servebench=replies.Evaluator(version=servebench.__version__, prompts=PROMPTS),
+        )
+        path = Layout(self.context.results).evaluation(self.setting.name)
+        replies.write(replies.Evaluated(table(rows), facts), path)
         log.info(
             "evaluations %s: %d of %d questions answered, %d failed",
             self.setting.name,
-            facts["answered"],
-            facts["asked"],
-            facts["failures"],
+            facts.answered,
+            facts.asked,
+            facts.failures,
         )
 
 
@@ -272,13 +281,12 @@ def shuffled(questions: Sequence[Question], seed: int) -> list[Question]:
     return sorted(questions, key=lambda question: hashlib.sha256(f"{seed} {question.question_id}".encode()).digest())
 
 
-def _row(target: str, asked: Asked, reply: Mapping[str, Any]) -> dict[str, Any]:
-    if "failed" in reply:
-        question_id, latency_s = asked.question.question_id, reply["latency_s"]
-        return failed_row(target, asked.task, asked.repeat, question_id, reply["failed"], latency_s)
-    said = Reply(text=reply["text"], finish_reason=reply["finish_reason"], reasoning=reply["reasoning"])
-    tokens, latency_s = reply["tokens"], reply["latency_s"]
-    return answer_row(target, asked.task, asked.repeat, asked.question, said, tokens=tokens, latency_s=latency_s)
+def _row(target: str, asked: Asked, reply: replies.Reply) -> dict[str, Any]:
+    question, latency_s = asked.question, reply.latency_s
+    if reply.failed is not None:
+        return failed_row(target, asked.task, asked.repeat, question.question_id, reply.failed, latency_s)
+    said = Reply(text=reply.text, finish_reason=reply.finish_reason, reasoning=reply.reasoning)
+    return answer_row(target, asked.task, asked.repeat, question, said, tokens=reply.tokens, latency_s=latency_s)
 
 
 def _facts(server: engines.Server, setting: plan.Setting, model: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -290,10 +298,10 @@ def _facts(server: engines.Server, setting: plan.Setting, model: Mapping[str, An
         "engine_pin": setting.engine.pin,
         "argv": server.argv,
         "env": server.env,
-        "cold_start_s": server.cold_start_s,
+        "cold_start_s": ColdStart(**server.cold_start_s),
         "facts": server.facts,
-        "model": model and {key: model[key] for key in ("key", "name", "sha256", "size_bytes")},
-        "machine": msgspec.to_builtins(machine()),
+        "model": msgspec.convert(model, ModelFile | None),
+        "machine": machine(),
     }
 
 

@@ -13,6 +13,7 @@ import httpx
 from servebench.load import body
 from servebench.load.endpoint import Endpoint
 from servebench.load.reply import ReplyError, completion
+from servebench.store.replies import Answer
 from servebench.tasks import TASKS
 from servebench.tasks.task import Question
 from servebench.versions import SAMPLING
@@ -58,11 +59,8 @@ class Asked:
         return body.build(base, endpoint.extra, self.request)
 
 
-async def complete(client: httpx.AsyncClient, url: str, content: Mapping[str, Any]) -> dict[str, Any]:
-    """Ask for one chat completion, not streamed, once more when the connection breaks.
-
-    Returns `text, reasoning, finish_reason, tokens, prompt_tokens`, or `failed` with the reason; and `latency_s`.
-    """
+async def complete(client: httpx.AsyncClient, url: str, content: Mapping[str, Any]) -> Answer:
+    """Ask for one chat completion, not streamed, once more when the connection breaks."""
     began = time.monotonic()
     got: dict[str, Any] = {}
     for _ in range(2):
@@ -76,7 +74,7 @@ async def complete(client: httpx.AsyncClient, url: str, content: Mapping[str, An
         except httpx.RequestError as error:  # such as a reply that cannot be decompressed
             got = {"failed": f"{type(error).__name__}: {error}"}
         break
-    return {**got, "latency_s": round(time.monotonic() - began, 6)}
+    return Answer(**got, latency_s=round(time.monotonic() - began, 6))
 
 
 def _read(response: httpx.Response) -> dict[str, Any]:
@@ -99,7 +97,7 @@ async def ask_all(
     questions: Iterable[Asked],
     concurrency: int,
     seed: int,
-    answered: Callable[[Asked, dict[str, Any]], bool],
+    answered: Callable[[Asked, Answer], bool],
 ) -> None:
     """Ask everything in this order, `concurrency` at a time; stop asking when `answered` returns False."""
     waiting = iter(questions)

@@ -111,5 +111,5 @@ def named(path: Path, remedy: str) -> Iterator[None]:
         yield
     except Newer as error:
         raise Newer(f"{path}: {error}") from None
-    except (OSError, pa.ArrowException, LookupError, AttributeError, TypeError, ValueError) as error:
+    except (Fault, OSError, pa.ArrowException, LookupError, AttributeError, TypeError, ValueError) as error:
         raise Damaged(f"{path}: is damaged ({error}); {remedy}") from error

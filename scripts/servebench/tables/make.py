@@ -68,7 +68,7 @@ def _replies(plan: Plan, results: Path, target: str) -> answers.Evaluated:
     assert asked
     path = Layout(results).evaluation(target)
     found = answers.read(path)
-    if found.facts.get("digest") != inventory.target_digest(plan, results, asked.targets[target]):
+    if found.facts.digest != inventory.target_digest(plan, results, asked.targets[target]):
         raise Outdated(f"{path}: was answered as configured otherwise; remove it and run the same again")
     return found
 

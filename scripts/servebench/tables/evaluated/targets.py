@@ -9,10 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+from msgspec.structs import asdict
 
 from servebench.marks import Mark, mark
 from servebench.plan import ALONE, LOADED, Evaluations, named
-from servebench.store.replies import Evaluated
+from servebench.store.replies import AskingSession, Evaluated, EvaluationFacts
 from servebench.tables.derived import MIXED
 from servebench.tables.evaluated.comparisons import comparisons
 from servebench.tables.files import table
@@ -55,59 +56,59 @@ def _compared(answers: pa.Table, questions: Questions, baseline: str, margins: M
 
 def _targets(asked: Evaluations, evaluated: Sequence[Evaluated], answers: pa.Table) -> Iterator[dict[str, Any]]:
     outcomes = _outcomes(answers)
-    prompts = {one.facts["target"]: _prompt_tokens(one) for one in evaluated}
-    machines = {one.facts["target"]: _machine(one) for one in evaluated}
+    prompts = {one.facts.target: _prompt_tokens(one) for one in evaluated}
+    machines = {one.facts.target: _machine(one) for one in evaluated}
     for rank, one in enumerate(evaluated):
-        facts, name = one.facts, str(one.facts["target"])
-        setting, last = facts["setting"], (facts["sessions"] or [{}])[-1]
-        machine = last.get("machine") or {}
+        facts, name = one.facts, one.facts.target
+        setting, last = asked.targets[name], facts.sessions[-1] if facts.sessions else None
+        machine, template = last and last.machine, ((last and last.facts) or {}).get("chat_template_sha256")
         common = _common(prompts[name], prompts[asked.baseline])
         same = None if not common else all(mine == theirs for mine, theirs in common)
         yield {
             "target": name,
             "rank": rank,
             "baseline": name == asked.baseline,
-            "engine": setting["engine"]["key"],
-            "engine_kind": setting["engine"]["kind"],
-            "model": setting["model"]["key"],
-            "model_name": setting["model"]["name"],
-            "quantization": setting["model"]["quantization"],
-            "slots": setting["slots"],
-            "context": setting["context"],
+            "engine": setting.engine.key,
+            "engine_kind": setting.engine.kind,
+            "model": setting.model.key,
+            "model_name": setting.model.name,
+            "quantization": setting.model.quantization,
+            "slots": setting.slots,
+            "context": setting.context,
             "concurrency": asked.concurrency,
-            **{key: facts[key] for key in ("status", "asked", "answered", "failures")},
-            "reason": [] if facts["reason"] is None else [mark("failed", reason=facts["reason"])],
+            **{key: getattr(facts, key) for key in ("status", "asked", "answered", "failures")},
+            "reason": [] if facts.reason is None else [mark("failed", reason=facts.reason)],
             "same_prompts": same,
             "prompt_tokens_sha256": _digest(prompts[name]),
-            "chat_template_sha256": (last.get("facts") or {}).get("chat_template_sha256"),
+            "chat_template_sha256": template,
             "marks": [
                 *_marks(facts, same, machines[name], machines[asked.baseline]),
                 *without_answer(outcomes.get(name, {})),
-                *load_marks(facts["sessions"] if asked.under_load else ()),
+                *load_marks(facts.sessions if asked.under_load else ()),
             ],
-            "sessions": len(facts["sessions"]),
-            **{key: last.get(key) for key in _SERVER},
-            "model_sha256": (last.get("model") or {}).get("sha256"),
-            "machine": (machine.get("gpus") or [{"name": machine.get("cpu")}])[0]["name"],
-            "fingerprint": machine.get("fingerprint"),
-            "started_at": last.get("started_at"),
+            "sessions": len(facts.sessions),
+            **{key: last and getattr(last, key) for key in _SERVER},
+            "model_sha256": last and last.model and last.model.sha256,
+            "machine": machine and machine.name,
+            "fingerprint": machine and machine.fingerprint,
+            "started_at": last and last.started_at,
         }
 
 
-def _marks(facts: Mapping[str, Any], same: bool | None, machine: str | None, base: str | None) -> Iterator[Mark]:
-    if facts["answered"] < facts["asked"]:
-        yield mark("unanswered", unanswered=facts["asked"] - facts["answered"], asked=facts["asked"])
+def _marks(facts: EvaluationFacts, same: bool | None, machine: str | None, base: str | None) -> Iterator[Mark]:
+    if facts.answered < facts.asked:
+        yield mark("unanswered", unanswered=facts.asked - facts.answered, asked=facts.asked)
     if same is False:
         yield mark("other_prompts")
     if None not in (machine, base) and machine != base:
         yield mark("other_machine")
     for column in ("engine_version", "engine_build"):
-        served = list(dict.fromkeys(session.get(column) for session in facts["sessions"]))
+        served = list(dict.fromkeys(getattr(session, column) for session in facts.sessions))
         if len(served) > 1:
             yield mark(MIXED[column], found=served)
-    for session in facts["sessions"]:
-        for difference in session.get("differences") or ():
-            yield mark("not_as_asked", **difference)
+    for session in facts.sessions:
+        for difference in session.differences or ():
+            yield mark("not_as_asked", **asdict(difference))
 
 
 def _outcomes(answers: pa.Table) -> dict[str, dict[str, Counter[str]]]:
@@ -129,11 +130,11 @@ def without_answer(outcomes: Mapping[str, Counter[str]]) -> Iterator[Mark]:
             yield mark("without_answer", task=task, without=sum(bad.values()), replies=replies, outcomes=bad)
 
 
-def load_marks(sessions: Sequence[Mapping[str, Any]]) -> Iterator[Mark]:
+def load_marks(sessions: Sequence[AskingSession]) -> Iterator[Mark]:
     """Yield whether requests of the load of `under_load` failed, all or some."""
-    loads = [session["load"] for session in sessions if "load" in session]
-    failures, replies = (sum(load[key] for load in loads) for key in ("failures", "replies"))
-    why = next((load["failed"] for load in reversed(loads) if load["failed"]), None)
+    loads = [session.load for session in sessions if session.load]
+    failures, replies = sum(load.failures for load in loads), sum(load.replies for load in loads)
+    why = next((load.failed for load in reversed(loads) if load.failed), None)
     if failures and not replies:
         yield mark("no_load", requests=failures, reason=why)
     elif failures:
@@ -143,8 +144,8 @@ def load_marks(sessions: Sequence[Mapping[str, Any]]) -> Iterator[Mark]:
 def _prompt_tokens(one: Evaluated) -> dict[str, list[int]]:
     """Token ids by task, as the last session that could say them did."""
     known: dict[str, list[int]] = {}
-    for session in one.facts["sessions"]:
-        known |= {task: ids for task, ids in (session.get("prompt_tokens") or {}).items() if ids}
+    for session in one.facts.sessions:
+        known |= {task: ids for task, ids in (session.prompt_tokens or {}).items() if ids}
     return known
 
 
@@ -158,5 +159,5 @@ def _digest(prompts: Mapping[str, list[int]]) -> str | None:
 
 def _machine(one: Evaluated) -> str | None:
     """The one it was asked on; "several" when there were."""
-    found = {session["machine"]["fingerprint"] for session in one.facts["sessions"] if session.get("machine")}
+    found = {session.machine.fingerprint for session in one.facts.sessions if session.machine}
     return next(iter(found), None) if len(found) < 2 else "several"
