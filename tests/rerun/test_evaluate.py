@@ -312,7 +312,7 @@ def test_a_cut_last_line_is_asked_again_and_a_damaged_one_is_said(tmp_path, doub
     assert double.asked.total() == 1
     assert all(json.loads(line) for line in _whole_lines(file))
     file.write_bytes(lines[0] + b'{"repeat": 1}\n' + b"".join(lines[1:]))
-    with pytest.raises(Fault, match=r"jsonl:2: is no reply"):
+    with pytest.raises(Fault, match=r"jsonl:2: is not a reply"):
         experiment.run("A")
 
 

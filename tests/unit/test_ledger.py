@@ -115,7 +115,7 @@ def test_a_damaged_evaluation_does_not_hide_the_others(tmp_path: Path) -> None:
     path.write_bytes(b"cut")
     lines, failed = status.report(plan, tmp_path)
     assert failed == 1
-    assert any(line.startswith(f"damaged: evaluation of {first}: {path}: is no readable evaluation") for line in lines)
+    assert any(line.startswith(f"damaged: evaluation of {first}: {path}: is damaged") for line in lines)
     assert any(line.startswith(f"left: evaluation of {second}: ") for line in lines)
 
 

@@ -31,6 +31,11 @@ def json_of(path: Path) -> dict:
     return json.loads(pq.read_schema(path).metadata[parquet.METADATA_KEY])
 
 
+def known(session: dict) -> dict:
+    """What a session's facts say; a null says nothing."""
+    return {name: value for name, value in session.items() if value is not None}
+
+
 def lost(old: object, new: object) -> bool:
     """Whether something of `old` is not in `new`, which may say more."""
     if isinstance(old, dict):
@@ -128,8 +133,7 @@ def test_nothing_of_older_replies_is_lost() -> None:
         assert not lost(line, msgspec.to_builtins(read.replies[line["repeat"], line["question_id"]]))
     (session,) = read.sessions.values()
     for line in (line["session"] for line in told if "session" in line):
-        known = {name: value for name, value in line.items() if value is not None}
-        assert not lost(known, msgspec.to_builtins(session))
+        assert not lost(known(line), msgspec.to_builtins(session))
     assert (len(read.replies), session.differences) == (3, [])
 
 
@@ -141,9 +145,7 @@ def test_nothing_of_an_older_evaluation_is_lost() -> None:
     found = replies.read(path)
     assert not lost(told, msgspec.to_builtins(found.facts))
     for before, after in zip(sessions, found.facts.sessions, strict=True):
-        assert not lost(
-            {name: value for name, value in before.items() if value is not None}, msgspec.to_builtins(after)
-        )
+        assert not lost(known(before), msgspec.to_builtins(after))
     assert (found.answers.num_rows, found.facts.answered) == (3, 3)
     assert replies.read_facts(path) == found.facts
 
@@ -153,14 +155,14 @@ def test_replies_are_added_to_an_older_file(tmp_path: Path) -> None:
     before = replies.Answers(path)
     file = replies.AnswerFile(path)
     reply = replies.Reply(repeat=1, question_id="3", session_id="s", failed="ReadTimeout", latency_s=1.5)
-    (known,) = before.sessions
-    later = replies.AskingSession(session_id=known, differences=[replies.Difference(what="slots", asked=2, got=1)])
+    (session_id,) = before.sessions
+    later = replies.AskingSession(session_id=session_id, differences=[replies.Difference(what="slots", asked=2, got=1)])
     for line in (reply, replies.SessionLine(session=later)):
         file.append(line)
     file.close()
     after = replies.Answers(path)
     assert after.replies == before.replies | {(1, "3"): reply}
-    assert after.sessions[known] == replace(before.sessions[known], differences=later.differences)
+    assert after.sessions[session_id] == replace(before.sessions[session_id], differences=later.differences)
 
 
 @pytest.mark.parametrize("line", [{"repeat": 1, "question_id": "1"}, {"session": {"session_id": "s"}}])
