@@ -175,6 +175,16 @@ def test_a_fault_names_the_file_that_set_the_key(tmp_path):
         configuration.read([QUICKSTART, overlay])
 
 
+@pytest.mark.parametrize("mode", [5, "sideways", ["closed"], True])
+def test_a_wrong_choice_is_one_fault_that_names_the_choices(config, mode):
+    config["workload"]["mode"] = mode
+    with pytest.raises(configuration.ConfigError) as error:
+        load(config)
+    (fault,) = str(error.value).splitlines()
+    assert fault.startswith("config/config.yaml: workload.mode: ")
+    assert fault.endswith("is not one of closed, count, open, conversation, trace, shared-prefix")
+
+
 def test_missing_keys_are_named_in_one_line():
     with pytest.raises(configuration.ConfigError) as error:
         configuration.load({"experiment": "x"}, [QUICKSTART])

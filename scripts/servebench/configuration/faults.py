@@ -97,6 +97,8 @@ def _schema_sentences(error: jsonschema.ValidationError, origin: Origin) -> Iter
         for key in sorted(set(error.instance) - set(known)):
             yield origin.fault([*path, key], f"is not a known key; known here: {', '.join(known)}")
         return
+    if rule == "type" and "enum" in node:
+        return  # the error of the choices names them
     if rule == "required":
         missing = [key for key in wanted if key not in cast(Any, error.instance)]
         if not error.message.startswith(repr(missing[0])):

@@ -1,4 +1,7 @@
-"""Name the ways to load a server: one row each. What a way does stands in `worker`; everything else asks this table."""
+"""Name the ways to load a server, one row each.
+
+What a mode does stands in `run` and `worker`, how long it takes in `servebench.outlook.duration`.
+"""
 
 from __future__ import annotations
 
