@@ -1,0 +1,98 @@
+"""How often a page claims a leader or a difference among equal settings, and how often it finds a real lead.
+
+A simulated page has `cells` settings × users, `settings` of them at each level, `rounds` rounds each; all settings of a
+level are equal, so that every claim is false. Three kinds of noise: the same 2 % everywhere (normal, and Student's t
+with 3 degrees of freedom), and a spread of each cell's own as in the 53 published pairs (median 5 %, 90 % point 20 %).
+
+    python benchmarks/verdicts/error_rates.py --pages 1000
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from servebench.verdicts import noise
+
+NOISES = ("equal", "heavy tails", "as published")
+
+
+@dataclass(frozen=True)
+class Page:
+    """What is simulated; `lead`: by how much the first setting of the first level is truly ahead (0.1: 10 %)."""
+
+    cells: int
+    settings: int
+    rounds: int
+    noise: str
+    lead: float = 0.0
+
+    def rows(self, random: np.random.Generator) -> np.ndarray:
+        """Shape (levels, settings, rounds): a figure around 100."""
+        shape = (max(1, self.cells // self.settings), self.settings, self.rounds)
+        spread = np.full(shape[:2], 0.02)
+        if self.noise == "as published":
+            spread = np.exp(np.log(0.05) + random.normal(size=shape[:2]) * np.log(4) / 1.2816)
+        drawn = (
+            random.standard_t(3, size=shape) / np.sqrt(3) if self.noise == "heavy tails" else random.normal(size=shape)
+        )
+        rows = 100 * np.exp(spread[..., None] * drawn)
+        rows[0, 0] *= 1 + self.lead
+        return rows
+
+
+def claimed(rows: np.ndarray) -> tuple[list[str | None], list[bool]]:
+    """What is claimed of a page: the leader of each level (None: none), and which neighbours differ."""
+    known = noise.noise([list(cell) for level in rows for cell in level])
+    gaps = [noise.gap({str(name): list(cell) for name, cell in enumerate(level)}, known) for level in rows]
+    leads = noise.rejected([None if g.p is None else g.p if g.every_round else 1.0 for g in gaps])
+    pairs = [noise.ratio(list(one), list(other), known).p for level in rows for one, other in itertools.pairwise(level)]
+    return [g.first if lead else None for g, lead in zip(gaps, leads, strict=True)], noise.rejected(pairs)
+
+
+def rates(page: Page, pages: int, seed: int = 1) -> tuple[float, float]:
+    """(share of pages with a false leader, share with a false difference); with a lead the share of pages that find it
+    at its level, and of those with a false leader elsewhere."""
+    random = np.random.default_rng(seed)
+    first = second = 0
+    for _ in range(pages):
+        leaders, differ = claimed(page.rows(random))
+        if page.lead:
+            first += leaders[0] == "0"
+            second += any(leaders[1:])
+        else:
+            first += any(leaders)
+            second += any(differ)
+    return first / pages, second / pages
+
+
+def grid() -> Iterator[Page]:
+    for kind, rounds, (cells, settings) in itertools.product(
+        NOISES, (2, 3, 4, 8), ((8, 2), (20, 2), (20, 4), (53, 2), (53, 4), (53, 9))
+    ):
+        yield Page(cells=cells, settings=settings, rounds=rounds, noise=kind)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pages", type=int, default=1000)
+    pages = parser.parse_args().pages
+    print(
+        "| noise | rounds | cells | settings at a level | false leader | false difference |\n|---|---|---|---|---|---|"
+    )
+    for page in grid():
+        leader, difference = rates(page, pages)
+        where = f"{page.noise} | {page.rounds} | {page.cells} | {page.settings}"
+        print(f"| {where} | {leader:.3f} | {difference:.3f} |", flush=True)
+    print("\n| noise | rounds | a lead of 5 % is found | of 10 % | of 20 % |\n|---|---|---|---|---|")
+    for kind, rounds in itertools.product(NOISES, (2, 3, 4, 8)):
+        found = [rates(Page(53, 4, rounds, kind, lead), pages)[0] for lead in (0.05, 0.1, 0.2)]
+        print(f"| {kind} | {rounds} | {' | '.join(f'{share:.2f}' for share in found)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
