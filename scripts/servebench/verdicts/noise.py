@@ -32,7 +32,7 @@ class Noise:
     """Repeat noise of one figure in one experiment: variances of the logs of rounds.
 
     `prior`: the typical variance; `weight`: its degrees of freedom, large where all cells repeat alike, small where
-    some repeat far worse than others. `cells`: how many cells with repeats there are; `rounds`: the fewest rounds of these.
+    some repeat far worse than others. `cells`: how many cells have repeats; `rounds`: the fewest rounds of these.
     """
 
     prior: float

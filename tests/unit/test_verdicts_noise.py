@@ -1,0 +1,87 @@
+"""Leaders and differences: false ones among equal settings are rare, true ones are found (short form of `make
+validate`, whose table is in docs/figures.md)."""
+
+import itertools
+
+import pytest
+from error_rates import NOISES, Page, rates
+
+from servebench.verdicts.noise import Noise, gap, noise, ratio, rejected
+
+TWENTY = [(100.0, 102.0), (50.0, 49.0), (10.0, 10.1), (7.0, 7.2), (80.0, 78.0)] * 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "rounds", "cells", "settings"),
+    [(kind, *page) for kind, page in itertools.product(NOISES, [(2, 53, 4), (2, 20, 4), (3, 53, 9), (4, 53, 2)])],
+)
+def test_false_claims_are_at_most_five_in_a_hundred_pages(kind: str, rounds: int, cells: int, settings: int) -> None:
+    leader, difference = rates(Page(cells, settings, rounds, kind), pages=150)
+    assert max(leader, difference) <= 0.05 + 0.02  # 150 pages: two thirds of a standard error beyond 5 %
+
+
+def test_a_true_lead_of_a_tenth_is_found_mostly_with_two_rounds_and_nearly_always_with_three() -> None:
+    assert rates(Page(53, 4, 2, "equal", lead=0.1), pages=60)[0] > 0.5
+    assert rates(Page(53, 4, 3, "equal", lead=0.1), pages=60)[0] > 0.9
+
+
+def test_fewer_than_twenty_cells_of_two_rounds_cannot_rank_whatever_their_gap() -> None:
+    known = noise(TWENTY[:19])
+    assert not known.known
+    found = gap({"a": (200.0, 201.0), "b": (100.0, 101.0)}, known)
+    assert (found.first, found.every_round, found.p) == ("a", True, None)
+    assert ratio((200.0, 201.0), (100.0, 101.0), known).low is None
+
+
+def test_four_rounds_make_up_for_few_cells() -> None:
+    known = noise([(100.0, 101.0, 99.0, 100.5), (50.0, 50.5, 49.8, 50.1), (10.0, 10.1, 9.9, 10.0)])
+    found = gap({"a": (200.0, 201.0, 199.0, 200.0), "b": (100.0, 101.0, 99.0, 100.0)}, known)
+    assert known.known and found.p is not None and found.p < 0.01
+
+
+def test_cells_that_repeat_alike_share_a_variance_and_cells_that_do_not_keep_their_own() -> None:
+    alike = noise([(100.0, 102.0)] * 40)
+    unlike = noise([(100.0, 100.0 + 0.001 * 4**n) for n in range(9)] * 5)
+    assert alike.weight > 20 > 2 > unlike.weight
+    calm, wild = (100.0, 100.1), (100.0, 150.0)
+    assert alike.variance(wild) / alike.variance(calm) < unlike.variance(wild) / unlike.variance(calm)
+
+
+def test_equal_tables_give_equal_claims() -> None:
+    known = noise(TWENTY)
+    rows = {"a": (103.0, 104.0), "b": (100.0, 101.0), "c": (99.0, 102.0)}
+    assert gap(rows, known) == gap(dict(reversed(rows.items())), known)
+
+
+def test_a_ratio_is_that_of_geometric_means_with_an_interval_around_it() -> None:
+    found = ratio((200.0, 200.0), (100.0, 100.0), noise(TWENTY))
+    assert found.ratio == pytest.approx(2)
+    assert found.low is not None and found.high is not None
+    assert found.low < 2 < found.high and found.low * found.high == pytest.approx(4)
+
+
+def test_one_round_cannot_be_compared() -> None:
+    known = noise(TWENTY)
+    assert gap({"a": (200.0,), "b": (100.0, 101.0)}, known).p is None
+    assert ratio((200.0,), (100.0, 101.0), known).p is None
+
+
+def test_no_repeats_are_no_noise() -> None:
+    assert noise([]) == noise([(1.0,)] * 30) or not noise([(1.0,)] * 30).known
+    assert not noise([]).known
+
+
+def test_rounds_that_are_equal_to_the_digit_are_no_certainty() -> None:
+    known = noise([(100.0, 100.0)] * 30)
+    assert isinstance(known, Noise) and known.prior > 0
+
+
+def test_holm_by_hand() -> None:
+    assert rejected([0.01, 0.02, 0.04, None]) == [True, True, True, False]
+    assert rejected([0.01, 0.03, 0.04]) == [True, False, False]
+    assert rejected([]) == []
+
+
+def test_a_gap_needs_two_settings() -> None:
+    with pytest.raises(ValueError, match="needs two"):
+        gap({"a": (1.0, 2.0)}, noise(TWENTY))
