@@ -1,0 +1,85 @@
+"""Say whether each target's answers differ from the baseline's. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from servebench.plan import Plan
+from servebench.tables.files import Row, rows_of
+from servebench.verdicts.claim import Claim
+from servebench.verdicts.noise import LEVEL, rejected
+
+UNANSWERED = 0.01  # share of questions without an answer from which a side is not judged
+_LOST = ("truncated", "empty", "reasoning_leaked")  # outcomes that are the set-up's, not the answer's
+_APART = ("other_prompts", "other_machine")
+
+
+def answers(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[Claim]:
+    """Yield a claim for each target × measure: one test over both repeats, all of the experiment one family (Holm)."""
+    if plan.evaluations is None:
+        yield Claim(kind="score", verdict="nothing_evaluated")
+        return
+    compared = [row for row in rows_of(tables, "comparisons") if row["repeat"] == 1]
+    reasons = [_not_judged(tables, row) for row in compared]
+    chances = [None if why else _chance(row) for row, why in zip(compared, reasons, strict=True)]
+    for row, why, beyond in zip(compared, reasons, rejected(chances), strict=True):
+        yield _score(row, why, beyond)
+        if row["margin"] is not None and not why:
+            yield _equivalence(row)
+
+
+def _chance(row: Row) -> float:
+    """Of both repeats together, or of the one there is."""
+    return float(row["p"] if row["combined_p"] is None else row["combined_p"])
+
+
+def _not_judged(tables: Mapping[str, pa.Table], row: Row) -> list[dict[str, Any]]:
+    """Why a comparison says nothing: a side that left 1 % or more unanswered or cut off, other prompts or machines."""
+    why: list[dict[str, Any]] = []
+    for name in (row["target"], row["baseline"]):
+        own = [s for s in rows_of(tables, "scores") if (s["target"], s["measure"]) == (name, row["measure"])]
+        asked = sum(score["questions"] for score in own)
+        lost = sum(score["questions"] - score["n"] + sum(score[outcome] for outcome in _LOST) for score in own)
+        if lost and lost >= UNANSWERED * asked:
+            why.append({"kind": "unanswered", "target": name, "lost": lost, "asked": asked})
+    for target in rows_of(tables, "targets"):
+        if target["target"] == row["target"]:
+            kinds = [found["kind"] for found in target["marks"] if found["kind"] in _APART]
+            why += [{"kind": kind, "target": row["target"]} for kind in kinds]
+    return why
+
+
+def _score(row: Row, why: list[dict[str, Any]], beyond: bool) -> Claim:
+    values: dict[str, Any] = {name: row[name] for name in ("target", "baseline", "measure")}
+    points = row["difference"] if row["combined_difference"] is None else row["combined_difference"]
+    if why:
+        verdict = "not_judged"
+        values["reasons"] = why
+    else:
+        values |= {"points": points, "low": row["low"], "high": row["high"]}
+        verdict = "none_detected" if not beyond else "higher" if points > 0 else "lower"
+        values |= {} if beyond else {"detectable": row["detectable"]}
+    return Claim(
+        kind="score",
+        verdict=verdict,
+        subjects=[row["target"], row["baseline"]],
+        figure=row["measure"],
+        values=values,
+        questions=row["n"],
+        error_rate=LEVEL if verdict in ("higher", "lower") else None,
+    )
+
+
+def _equivalence(row: Row) -> Claim:
+    values = {name: row[name] for name in ("target", "baseline", "measure", "margin", "changed")}
+    return Claim(
+        kind="equivalence",
+        verdict="within_margin" if row["equivalent"] else "not_shown",
+        subjects=[row["target"], row["baseline"]],
+        figure=row["measure"],
+        values=values | {"questions": row["n"]},
+        questions=row["n"],
+    )

@@ -1,0 +1,222 @@
+"""Say which setting is ahead at each number of users, and by how much pairs of settings differ. Pure."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from servebench.marks import Mark, mark
+from servebench.plan import Plan, Setting
+from servebench.tables.files import Row, rows_of
+from servebench.verdicts import noise
+from servebench.verdicts.claim import Claim
+from servebench.verdicts.levels import Cell, caveats, cells, is_valid
+from servebench.verdicts.noise import Noise
+
+FIGURES = ("output_tok_s", "user_tok_s")  # higher is better
+ALIKE = 1.2  # replies of compared settings differ in length by more: the work is not the same
+
+
+def leaders(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[Claim]:
+    """Yield a claim for each run, figure and number of users; what is ahead is tested as one family of a figure."""
+    measured, rows = cells(tables), _settings_rows(tables)
+    for figure in FIGURES:
+        known = repeat_noise(measured, figure)
+        for run in plan.runs:
+            levels = sorted({users for s in plan.settings.values() if s.run == run for users in s.users})
+            fields = [_Field(run, users, figure, plan, measured, rows) for users in levels]
+            gaps = [noise.gap(field.rounds, known) if len(field.rounds) > 1 else None for field in fields]
+            chances = [None if g is None or g.p is None else g.p if g.every_round else 1.0 for g in gaps]
+            for field, gap, beyond in zip(fields, gaps, noise.rejected(chances), strict=True):
+                if field.rounds:
+                    yield field.claim(gap, beyond)
+
+
+def repeat_noise(measured: Mapping[Cell, Sequence[Row]], figure: str) -> Noise:
+    """The noise of a figure's repeats over the whole experiment."""
+    return noise.noise([own for rounds in measured.values() if len(own := _rounds(rounds, figure)) > 1])
+
+
+def _rounds(rounds: Sequence[Row], figure: str) -> list[float]:
+    return [row[figure] for row in rounds if row["status"] == "ok" and row[figure]]
+
+
+def _settings_rows(tables: Mapping[str, pa.Table]) -> dict[Cell, Row]:
+    return {(row["run"], row["setting"], row["users"]): row for row in rows_of(tables, "settings")}
+
+
+class _Field:
+    """The settings of one run that compete at one number of users by one figure."""
+
+    def __init__(
+        self,
+        run: str,
+        users: int,
+        figure: str,
+        plan: Plan,
+        measured: Mapping[Cell, Sequence[Row]],
+        rows: Mapping[Cell, Row],
+    ) -> None:
+        self.run, self.users, self.figure, self.wanted = run, users, figure, plan.rounds
+        own = [setting for setting in plan.settings.values() if setting.run == run]
+        there = {s.name: measured.get((run, s.name, users), []) for s in own if users in s.users}
+        self.marks = {name: caveats(found, rows.get((run, name, users))) for name, found in there.items()}
+        complete = {name: found for name, found in there.items() if len(_rounds(found, figure)) == plan.rounds}
+        valid = {name: found for name, found in complete.items() if is_valid(found, self.marks[name])}
+        self.valid = bool(valid)
+        competing = self._of_one_model(own, valid or complete)
+        self.measured = competing
+        self.rounds = {name: _rounds(found, figure) for name, found in competing.items()}
+        # Settings that this level says nothing about: not planned here, or not fit to compete.
+        self.absent = [setting.name for setting in own if users not in setting.users]
+        self.excluded = [name for name in there if name not in competing]
+
+    def _of_one_model(self, own: Sequence[Setting], found: Mapping[str, list[Row]]) -> dict[str, list[Row]]:
+        """Those of the model that most of them serve: another model is another job, not a faster server."""
+        models = {setting.name: setting.model.name for setting in own}
+        served = [models[name] for name in found]
+        most = max(served, key=served.count, default=None)
+        return {name: rounds for name, rounds in found.items() if models[name] == most}
+
+    def claim(self, gap: noise.Gap | None, beyond: bool) -> Claim:
+        means = {name: sum(rounds) / len(rounds) for name, rounds in self.rounds.items()}
+        order = sorted(means, key=lambda name: -means[name])
+        values: dict[str, Any] = {
+            "first": order[0],
+            "ranges": {name: [min(self.rounds[name]), max(self.rounds[name])] for name in order},
+            "absent": self.absent,
+            "excluded": self.excluded,
+            "valid": self.valid,
+        }
+        if gap is None:
+            verdict = "only_one"
+        elif self.wanted < 2:
+            verdict = "one_round"
+        elif beyond or (gap.every_round and gap.p is None):
+            verdict = "ahead" if beyond else "ahead_in_every_round"
+            values |= {"first": gap.first, "second": gap.second, "percent": 100 * (gap.ratio - 1)}
+            values |= {} if beyond else {"rounds": self.wanted}
+        else:
+            verdict = "tied"
+            low = min(self.rounds[order[0]])
+            values["others"] = [name for name in order[1:] if max(self.rounds[name]) >= low] or order[1:2]
+        return Claim(
+            kind="leader",
+            verdict=verdict,
+            run=self.run,
+            subjects=order,
+            users=self.users,
+            figure=self.figure,
+            values=values,
+            rounds=self.wanted,
+            error_rate=noise.LEVEL if verdict == "ahead" else None,
+            caveats=self._caveats(order),
+            rows=[f"{self.run}/{name}/{self.users}" for name in order],
+        )
+
+    def _caveats(self, order: Sequence[str]) -> list[Mark]:
+        """Marks of the first, and that replies differ in length."""
+        lengths = {
+            name: sum(row["output_tokens_mean"] for row in found) / len(found)
+            for name, found in self.measured.items()
+            if all(row["output_tokens_mean"] for row in found)
+        }
+        marks = list(self.marks[order[0]])
+        if lengths and max(lengths.values()) > ALIKE * min(lengths.values()):
+            shortest, longest = (pick(lengths, key=lambda name: lengths[name]) for pick in (min, max))
+            marks.append(
+                mark(
+                    "reply_lengths_differ",
+                    **{"shortest": shortest, "shortest_tokens": lengths[shortest]},
+                    **{"longest": longest, "longest_tokens": lengths[longest]},
+                )
+            )
+        return marks
+
+
+def pairs(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[Claim]:
+    """Yield a claim for each pair of settings that differ in one thing, at each number of users both have, by output;
+    all pairs are one family."""
+    figure = FIGURES[0]
+    measured, rows = cells(tables), _settings_rows(tables)
+    known = repeat_noise(measured, figure)
+    found = []
+    for one, other in itertools.combinations(plan.settings.values(), 2):
+        if one.run != other.run or len(differs := differences(one, other)) != 1:
+            continue
+        for users in sorted(set(one.users) & set(other.users)):
+            fields = [_valid_rounds(measured, rows, s, users, figure, plan.rounds) for s in (other, one)]
+            if all(fields):
+                found.append((one, other, users, differs[0], noise.ratio(fields[0], fields[1], known)))
+    for (one, other, users, differ, ratio), beyond in zip(
+        found, noise.rejected([ratio.p for *_, ratio in found]), strict=True
+    ):
+        values = {"first": other.name, "second": one.name, "differs": differ, "ratio": ratio.ratio}
+        if ratio.p is None:
+            verdict = "too_few_repeats"
+        else:
+            values |= {"low": ratio.low, "high": ratio.high}
+            verdict = "not_beyond_noise" if not beyond else "higher" if ratio.ratio > 1 else "lower"
+        yield Claim(
+            kind="pair",
+            verdict=verdict,
+            run=one.run,
+            subjects=[other.name, one.name],
+            users=users,
+            figure=figure,
+            values=values,
+            rounds=plan.rounds,
+            error_rate=noise.LEVEL if verdict in ("higher", "lower") else None,
+            rows=[f"{one.run}/{s.name}/{users}" for s in (other, one)],
+        )
+
+
+def _valid_rounds(
+    measured: Mapping[Cell, Sequence[Row]],
+    rows: Mapping[Cell, Row],
+    setting: Setting,
+    users: int,
+    figure: str,
+    wanted: int,
+) -> list[float]:
+    """A setting's rounds at a level; [] where it is not complete, or not valid."""
+    place = setting.run, setting.name, users
+    found = measured.get(place, [])
+    complete = len(own := _rounds(found, figure)) == wanted
+    return own if complete and is_valid(found, caveats(found, rows.get(place))) else []
+
+
+def differences(one: Setting, other: Setting) -> list[str]:
+    """What two settings differ in: model, quantization, engine, slots, context, each argument, variable and key of the
+    request by its name. Slots and a context that follow from each other are one thing."""
+    names = ["model"] if one.model.name != other.model.name else []
+    if one.model.name == other.model.name and one.model.key != other.model.key:
+        same = one.model.quantization == other.model.quantization
+        names.append("model_file" if same else "quantization")
+    names += ["engine"] if one.engine.key != other.engine.key else []
+    names += [name for name in ("slots", "context") if getattr(one, name) != getattr(other, name)]
+    names += _unlike(_options(one.args), _options(other.args))
+    for part in ("env", "request", "workload"):
+        names += [f"{part}.{name}" for name in _unlike(getattr(one, part), getattr(other, part))]
+    return names
+
+
+def _options(args: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Arguments by option: `-t 8` is {"-t": ("8",)}."""
+    options: dict[str, tuple[str, ...]] = {}
+    name = ""
+    for word in args:
+        if word.startswith("-") and not word.lstrip("-").replace(".", "").isdigit():
+            name = word
+            options[name] = ()
+        else:
+            options[name] = (*options.get(name, ()), word)
+    return options
+
+
+def _unlike(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    missing = object()
+    return [name for name in {**one, **other} if one.get(name, missing) != other.get(name, missing)]

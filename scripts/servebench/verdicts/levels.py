@@ -1,0 +1,176 @@
+"""Judge each setting at each planned number of users, and how many users it serves. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from servebench.load.figures import line_confidence
+from servebench.load.line import Line
+from servebench.marks import Mark, mark
+from servebench.plan import Plan, Setting
+from servebench.tables.files import Row, rows_of
+from servebench.verdicts.claim import Claim
+
+Cell = tuple[str, str, int]  # run, setting, users
+SURE = 0.95  # confidence of a level from which it is shown as certain
+CACHED = 0.05  # share of cached prompt tokens from which a row is another workload
+# With so few requests and a median beyond the limit, the 95 % point is beyond it as well: at most 5 % may be, and three
+# of five are so by chance in one case of a thousand.
+MEDIAN_FROM = 5
+
+
+def cells(tables: Mapping[str, pa.Table]) -> dict[Cell, list[Row]]:
+    """The rounds of each setting × users, in order."""
+    found: dict[Cell, list[Row]] = defaultdict(list)
+    for row in sorted(rows_of(tables, "measurements"), key=lambda row: int(row["round"])):
+        found[row["run"], row["setting"], row["users"]].append(row)
+    return found
+
+
+def caveats(rounds: Sequence[Row], settings_row: Row | None) -> list[Mark]:
+    """What speaks against a level, each kind once: marks of its row in `settings`, failures, cached prompts."""
+    marks = [Mark(found["kind"], json.loads(found["values"])) for found in (settings_row or {}).get("marks") or ()]
+    cached = max((row["cached_share"] for row in rounds if row["cached_share"] is not None), default=0.0)
+    if cached >= CACHED:
+        marks.append(mark("cached_prompts", percent=100 * cached))
+    return marks
+
+
+def is_valid(rounds: Sequence[Row], marks: Sequence[Mark]) -> bool:
+    """Whether a level may compete: every round valid, no failed request, and nothing that makes it another thing."""
+    broken = any(
+        found.kind.startswith("mixed_") or found.kind in ("cached_prompts", "missing_round") for found in marks
+    )
+    return not broken and all(row["valid"] and not row["failures"] for row in rounds)
+
+
+def level(setting: Setting, users: int, rounds: Sequence[Row], plan: Plan, settings_row: Row | None) -> Claim:
+    """Whether a setting met the line with so many users, in every round."""
+    line, wanted = plan.line, plan.rounds
+    good = [row for row in rounds if row["status"] == "ok"]
+    failed = [row for row in rounds if row["status"] != "ok" or row["failures"] == row["target_requests"] != 0]
+    marks = caveats(good, settings_row)
+    common: dict[str, Any] = {
+        "kind": "level",
+        "run": setting.run,
+        "subjects": [setting.name],
+        "users": users,
+        "rounds": len(good),
+        "requests": sum(row["target_requests"] or 0 for row in good),
+        "caveats": marks,
+        "rows": [f"{setting.run}/{setting.name}/{users}"],
+    }
+    if failed:
+        return Claim(**common, verdict="failed", values={"failed": len(failed), "rounds": wanted})
+    if not good:
+        return Claim(**common, verdict="not_measured")
+    limits = sorted({limit for row in good for limit in _missed(row, line)})
+    fewest = min(row["target_requests"] or 0 for row in good)
+    if limits:
+        values = {
+            "limits": limits,
+            "line": {"ttft_p95_s": line.ttft_p95_s, "user_tok_s": line.user_tok_s},
+            "ttft_p95_s": _range(good, "ttft_p95_s"),
+            "user_tok_s": _range(good, "user_tok_s"),
+            "failures": sum(row["failures"] for row in good),
+            "requests": common["requests"],
+            "valid": is_valid(good, marks),
+        }
+        return Claim(**common, verdict="missed", values=values)
+    if fewest < line.min_targets:
+        values = {"requests": fewest, "wanted": line.min_targets, "lacking": line.min_targets - fewest}
+        return Claim(**common, verdict="few_requests", values=values)
+    if len(good) < max(wanted, 2):
+        return Claim(**common, verdict="few_rounds", values={"measured": len(good), "rounds": max(wanted, 2)})
+    passes = sum(row["in_time_requests"] for row in good)
+    return Claim(
+        **common,
+        verdict="met",
+        confidence=line_confidence(passes, common["requests"]),
+        values={
+            "ttft_p95_s": _range(good, "ttft_p95_s"),
+            "user_tok_s": _range(good, "user_tok_s"),
+            "valid": is_valid(good, marks),
+        },
+    )
+
+
+def _missed(row: Row, line: Line) -> Iterator[str]:
+    """Which limits a round missed, as far as its requests can tell."""
+    requests, failures = row["target_requests"] or 0, row["failures"] or 0
+    if failures:
+        yield "failures"
+    late = row["ttft_p95_s"] if requests >= line.min_targets else row["ttft_p50_s"] if requests >= MEDIAN_FROM else None
+    if late is not None and late > line.ttft_p95_s:
+        yield "ttft_p95_s"
+    if row["user_tok_s"] is not None and row["user_tok_s"] < line.user_tok_s and requests >= MEDIAN_FROM:
+        yield "user_tok_s"
+    if row["user_tok_s"] is None and requests >= MEDIAN_FROM and not failures:
+        yield "no_speed"
+
+
+def _range(rounds: Sequence[Row], figure: str) -> list[float] | None:
+    """[smallest, largest] over the rounds; None where a round has none."""
+    found = [row[figure] for row in rounds]
+    return None if None in found or not found else [min(found), max(found)]
+
+
+def levels(tables: Mapping[str, pa.Table], plan: Plan) -> list[Claim]:
+    """A claim for each planned setting × users, in the order of the experiment."""
+    measured = cells(tables)
+    rows = {(row["run"], row["setting"], row["users"]): row for row in rows_of(tables, "settings")}
+    return [
+        level(setting, users, measured.get(place, []), plan, rows.get(place))
+        for setting in plan.settings.values()
+        for users in setting.users
+        for place in [(setting.run, setting.name, users)]
+    ]
+
+
+def capacities(found: Sequence[Claim]) -> list[Claim]:
+    """How many users each setting serves within the line: the largest level with no gap below it."""
+    by_setting: dict[tuple[str | None, str], list[Claim]] = defaultdict(list)
+    for claim in found:
+        by_setting[claim.run, claim.subjects[0]].append(claim)
+    return [_capacity(own) for own in by_setting.values()]
+
+
+def _capacity(own: Sequence[Claim]) -> Claim:
+    own = sorted(own, key=lambda claim: claim.users or 0)
+    met = []
+    for claim in own:
+        if claim.verdict != "met":
+            break
+        met.append(claim)
+    above = own[len(met) :]
+    met_above = [claim.users for claim in above if claim.verdict == "met"]
+    confidences = [claim.confidence for claim in met if claim.confidence is not None]
+    values: dict[str, Any] = {"valid": all(claim.values["valid"] for claim in met)}
+    if met:
+        values["met"] = met[-1].users
+    if above:
+        values |= {"next": above[0].users, "next_verdict": above[0].verdict, "met_above": met_above}
+    if not above:
+        verdict = "at_least"
+    else:
+        decided = above[0].verdict in ("missed", "failed")
+        verdict = ("bracketed" if decided else "open") if met else ("none" if decided else "unknown")
+    basis = met[-1] if met else own[0]
+    return Claim(
+        kind="capacity",
+        verdict=verdict,
+        run=basis.run,
+        subjects=basis.subjects,
+        users=met[-1].users if met else None,
+        values=values,
+        rounds=basis.rounds,
+        requests=basis.requests,
+        confidence=confidences[-1] if confidences else None,
+        caveats=basis.caveats,
+        rows=[row for claim in own for row in claim.rows],
+    )
