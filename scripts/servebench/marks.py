@@ -42,6 +42,9 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "mixed_model_files": ("found",),
     "foreign_use_unknown": (),
     "foreign_use_partly_unknown": ("known", "samples"),
+    # a claim (verdicts)
+    "cached_prompts": ("percent",),
+    "reply_lengths_differ": ("shortest", "shortest_tokens", "longest", "longest_tokens"),
     # an evaluated target (tables.evaluated)
     "unanswered": ("unanswered", "asked"),
     "other_prompts": (),

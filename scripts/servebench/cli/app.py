@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import typer
 
 import servebench
+from servebench.cli.conclude import app as conclude_app
 from servebench.cli.load import app as load_app
 from servebench.cli.score import app as tasks_app
 from servebench.faults import Fault
@@ -29,7 +30,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for other in (load_app, tasks_app):
+for other in (load_app, tasks_app, conclude_app):
     app.registered_commands.extend(other.registered_commands)
 
 LogFile = Annotated[Path | None, typer.Option("--log", help="Also write messages to this file.")]

@@ -357,6 +357,7 @@ def _line(rows: _Rows, figures: dict[str, Figure], line: Line) -> dict[str, Figu
     )
     return {
         "meets_line": met,
+        "in_time_requests": int(in_time.sum()),
         "line_confidence": line_confidence(int(in_time.sum()), targets),
         "reference_only": targets < line.min_targets,
         "goodput_requests_s": good / rows.window_s if rows.ok.any() else None,

@@ -200,7 +200,8 @@ foreign_unknown int! samples that do not tell whether others used it
 foreign_limit int from so many samples of foreign use on it is not valid: runtime.foreign_use as it was measured
 telemetry_samples int! samples there are of the machine
 meets_line bool within the line: both limits, no failure, enough target requests
-line_confidence real that the true TTFT p95 is within the line, from the number of passes
+in_time_requests int target requests whose first token came within the line
+line_confidence real that the true TTFT p95 is within the line, from in_time_requests
 reference_only bool fewer target requests than the line asks for
 valid bool nothing speaks against it
 invalid_reasons marks! what does (docs/figures.md)

@@ -84,7 +84,7 @@ def _mean_in_window(record: Record, name: str) -> float | None:
     return sum(values) / len(values) if values and None not in values else None
 
 
-_JUDGEMENTS = ("window_s", "meets_line", "line_confidence", "reference_only", "valid")
+_JUDGEMENTS = ("window_s", "meets_line", "in_time_requests", "line_confidence", "reference_only", "valid")
 
 
 def _figures(record: Record, line: Line, foreign: int | None, rule: ForeignUse) -> Mapping[str, Any]:

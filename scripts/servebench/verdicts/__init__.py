@@ -9,16 +9,16 @@ import pyarrow as pa
 from servebench.plan import Plan
 from servebench.tables.files import rows_of
 from servebench.verdicts.answers import answers
-from servebench.verdicts.claim import KINDS, Claim
+from servebench.verdicts.claim import KINDS, Claim, table
 from servebench.verdicts.leaders import leaders, pairs
 from servebench.verdicts.levels import capacities, levels
 
-__all__ = ["KINDS", "Claim", "conclude"]
+__all__ = ["KINDS", "Claim", "conclude", "table"]
 
 
 def conclude(tables: Mapping[str, pa.Table], plan: Plan) -> list[Claim]:
-    """Every claim the tables allow, in the order in which they are read: what is missing where anything failed, how many
-    users, with which setting, whether the answers are right, then each level, pair and equivalence."""
+    """List every claim the tables allow, in the order of reading: what failed or is missing, how many users, with which
+    setting, whether the answers are right; then each level, pair and equivalence."""
     covered = list(_coverage(tables, plan))
     judged = levels(tables, plan)
     about_answers = list(answers(tables, plan))

@@ -47,7 +47,7 @@ def _not_judged(tables: Mapping[str, pa.Table], row: Row) -> list[dict[str, Any]
             why.append({"kind": "unanswered", "target": name, "lost": lost, "asked": asked})
     for target in rows_of(tables, "targets"):
         if target["target"] == row["target"]:
-            kinds = [found["kind"] for found in target["marks"] if found["kind"] in _APART]
+            kinds = [found.kind for found in target["marks"] if found.kind in _APART]
             why += [{"kind": kind, "target": row["target"]} for kind in kinds]
     return why
 
@@ -58,6 +58,9 @@ def _score(row: Row, why: list[dict[str, Any]], beyond: bool) -> Claim:
     if why:
         verdict = "not_judged"
         values["reasons"] = why
+    elif not beyond and row["detectable"] is None:
+        verdict = "too_few_questions"
+        values["questions"] = row["questions"]
     else:
         values |= {"points": points, "low": row["low"], "high": row["high"]}
         verdict = "none_detected" if not beyond else "higher" if points > 0 else "lower"

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 
+from servebench import schema
 from servebench.marks import Mark
 
 # Every kind with its verdicts, and the values each verdict has.
@@ -49,6 +51,7 @@ KINDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "higher": ("target", "baseline", "measure", "points", "low", "high"),
         "lower": ("target", "baseline", "measure", "points", "low", "high"),
         "none_detected": ("target", "baseline", "measure", "points", "low", "high", "detectable"),
+        "too_few_questions": ("target", "baseline", "measure", "questions"),
         "not_judged": ("target", "baseline", "measure", "reasons"),
         "nothing_evaluated": (),
     },
@@ -62,9 +65,9 @@ KINDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """A row of the table `verdicts`.
 
-    `subjects`: names of settings or targets; `rounds`, `requests`, `questions`: what it rests on, None where it does not
-    rest on such; `confidence`: that the truth is as claimed, 0 to 1; `error_rate`: share of pages with a false claim of
-    this kind; `caveats`: marks that weaken it; `rows`: "run/setting/users" of the rows it is from.
+    `subjects`: names of settings or targets; `rounds`, `requests`, `questions`: what it rests on, None where it does
+    not rest on such; `confidence`: that the truth is as claimed, 0 to 1; `error_rate`: share of pages with a false
+    claim of this kind; `caveats`: marks that weaken it; `rows`: "run/setting/users" of the rows it is from.
     """
 
     kind: str
@@ -86,9 +89,31 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
         if set(self.values) != set(KINDS[self.kind][self.verdict]):
             raise ValueError(f"{self.kind} {self.verdict}: {sorted(self.values)}: are not the values KINDS names")
 
-    def row(self) -> dict[str, Any]:
-        """The claim as a row of the table `verdicts`."""
-        row = msgspec.structs.asdict(self)
-        marks = [{"kind": mark.kind, "values": mark.text} for mark in self.caveats]
-        values = json.dumps(self.values, ensure_ascii=False, allow_nan=False)
-        return row | {"subjects": list(self.subjects), "rows": list(self.rows), "caveats": marks, "values": values}
+
+SCHEMA = schema.schema("""
+kind text! coverage, level, capacity, leader, pair, score or equivalence
+verdict text! what is claimed: of each kind one of those in docs/verdicts.md
+run text
+subjects texts! settings or targets it is about
+users int number of users it is about
+figure text figure or measure it is about
+values text! JSON: what the verdict says, by name
+rounds int rounds it rests on
+requests int target requests it rests on
+questions int questions it rests on
+confidence real that it is so: for a level, that the true TTFT p95 is within the line
+error_rate real share of pages with a false claim of this kind, among settings that are equal
+caveats marks! what weakens it
+rows texts! run/setting/users of the rows it is from
+""")
+
+
+def table(claims: Sequence[Claim]) -> pa.Table:
+    """The claims, in their order, as the table `verdicts`."""
+    rows = [
+        msgspec.structs.asdict(claim)
+        | {"values": json.dumps(claim.values, ensure_ascii=False, allow_nan=False)}
+        | {name: list(getattr(claim, name)) for name in ("subjects", "caveats", "rows")}
+        for claim in claims
+    ]
+    return schema.table("verdicts", SCHEMA, rows)

@@ -74,7 +74,7 @@ class _Field:
         self.absent = [setting.name for setting in own if users not in setting.users]
         self.excluded = [name for name in there if name not in competing]
 
-    def _of_one_model(self, own: Sequence[Setting], found: Mapping[str, list[Row]]) -> dict[str, list[Row]]:
+    def _of_one_model(self, own: Sequence[Setting], found: Mapping[str, Sequence[Row]]) -> dict[str, Sequence[Row]]:
         """Those of the model that most of them serve: another model is another job, not a faster server."""
         models = {setting.name: setting.model.name for setting in own}
         served = [models[name] for name in found]

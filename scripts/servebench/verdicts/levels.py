@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -34,7 +33,7 @@ def cells(tables: Mapping[str, pa.Table]) -> dict[Cell, list[Row]]:
 
 def caveats(rounds: Sequence[Row], settings_row: Row | None) -> list[Mark]:
     """What speaks against a level, each kind once: marks of its row in `settings`, failures, cached prompts."""
-    marks = [Mark(found["kind"], json.loads(found["values"])) for found in (settings_row or {}).get("marks") or ()]
+    marks = list(settings_row["marks"]) if settings_row else []
     cached = max((row["cached_share"] for row in rounds if row["cached_share"] is not None), default=0.0)
     if cached >= CACHED:
         marks.append(mark("cached_prompts", percent=100 * cached))

@@ -1,0 +1,37 @@
+"""servebench conclude: what the tables of an experiment allow to say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from servebench.faults import Fault
+
+app = typer.Typer()
+
+
+@app.command()
+def conclude(
+    results: Annotated[Path, typer.Option(help="results/<experiment>")],
+    language: Annotated[str, typer.Option(help="en or ja.")] = "en",
+) -> None:
+    """Conclude from plan.json and tables/*.parquet alone: print the claims and write tables/verdicts.parquet."""
+    import pyarrow.parquet as pq
+
+    from servebench import verdicts
+    from servebench.plan import from_json
+    from servebench.plan.layout import Layout
+    from servebench.tables.files import read_all
+    from servebench.words import LANGUAGES, claims
+
+    if language not in LANGUAGES:
+        raise Fault(f"--language: {language} is not one of {', '.join(LANGUAGES)}")
+    layout = Layout(results)
+    if not layout.plan.is_file():
+        raise Fault(f"{layout.plan}: is not there; name the folder of an experiment that was run: results/<experiment>")
+    found = verdicts.conclude(read_all(layout.tables), from_json(layout.plan.read_bytes()))
+    pq.write_table(verdicts.table(found), layout.table("verdicts"), compression="zstd")
+    for claim in found:
+        print(claims.said(claim)[language])

@@ -1,0 +1,94 @@
+"""Say claims in both languages; the texts are in labels.yaml under `claims`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from servebench.verdicts import Claim
+from servebench.words import LANGUAGES, labels, marks, numbers, singular, words
+from servebench.words.numbers import digits
+
+_SEPARATOR = {"en": ", ", "ja": "、"}
+_STOP = {"en": " ", "ja": ""}
+_RANGES = ("ttft_p95_s", "user_tok_s")
+
+
+def said(claim: Claim) -> dict[str, str]:
+    """Say a claim in each language: its sentence, then what settings it leaves out, and that its rows are not valid."""
+    return {language: _said(claim, language) for language in LANGUAGES}
+
+
+def _said(claim: Claim, language: str) -> str:
+    texts = labels()["claims"][claim.kind]
+    entry = texts[claim.verdict]
+    if claim.figure in entry:
+        entry = entry[claim.figure]
+    filled = _values(claim, language)
+    sentences = [entry[language].format(**filled)]
+    for name in ("met_above", "absent", "excluded", "discarded"):
+        if claim.values.get(name):
+            sentences.append(labels()["claims"]["also"][name][language].format(**filled))
+    if claim.values.get("valid") is False:
+        sentences.append(labels()["claims"]["also"]["not_valid"][claim.kind][language])
+    if claim.caveats and claim.kind == "level":
+        told = marks.told(claim.caveats, language)
+        sentences.append(labels()["claims"]["also"]["marks"][language].format(marks=told))
+    return singular(_STOP[language].join(sentences))
+
+
+def _values(claim: Claim, language: str) -> dict[str, str]:
+    """What the templates fill in, as text."""
+    comma = _SEPARATOR[language]
+    values = claim.values
+    filled: dict[str, str] = {name: _text(value, comma) for name, value in values.items()}
+    filled |= {name: _span(values[name], language) for name in _RANGES if name in values}
+    filled |= {"users": digits(claim.users), "setting": claim.subjects[0] if claim.subjects else "–"}
+    if ranges := values.get("ranges"):
+        filled |= {"range": _span(ranges[values["first"]], language)}
+        if "second" in values:
+            filled |= {"second_range": _span(ranges[values["second"]], language)}
+        if "others" in values:
+            named = words("claims.named")[language]
+            others = (named.format(name=name, range=_span(ranges[name], language)) for name in values["others"])
+            filled |= {"others": comma.join(others)}
+    if "limits" in values:
+        filled |= {"limits": comma.join(_limit(limit, values, language) for limit in values["limits"])}
+    if "next_verdict" in values:
+        filled |= {"next_verdict": words(f"claims.next.{values['next_verdict']}")[language]}
+    if "measure" in values:
+        filled |= {"measure": words(f"claims.measures.{values['measure']}")[language]}
+    if "differs" in values:
+        named = labels()["claims"]["differs"].get(values["differs"])
+        filled |= {"differs": named[language] if named else values["differs"]}
+    if "reasons" in values:
+        filled |= {"reasons": comma.join(_reason(reason, language) for reason in values["reasons"])}
+    return filled
+
+
+def _limit(limit: str, values: Mapping[str, Any], language: str) -> str:
+    shown = {
+        **{name: _span(values[name], language) for name in _RANGES},
+        "failures": digits(values["failures"]),
+        "requests": digits(values["requests"]),
+    }
+    limits = {f"limit_{name}": f"{value:g}" for name, value in values["line"].items()}
+    return words(f"claims.limits.{limit}")[language].format(**shown, **limits)
+
+
+def _reason(reason: Mapping[str, Any], language: str) -> str:
+    return words(f"claims.reasons.{reason['kind']}")[language].format(**reason)
+
+
+def _span(ends: Sequence[float] | None, language: str) -> str:
+    """A range over the rounds, with the sign of each language."""
+    written = numbers.span(*(ends or (None, None)))
+    return written.replace("–", "〜") if language == "ja" and ends else written
+
+
+def _text(value: Any, comma: str) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Sequence):
+        return comma.join(_text(item, comma) for item in value)
+    return digits(value) if isinstance(value, int | float) or value is None else ""
