@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: all test lint report setup setup-dev schema lock clean cluster-test
+.PHONY: all validate test lint report setup setup-dev schema lock clean cluster-test
 
 all: setup
 	$(BIN)/snakemake --cores 1 all
@@ -56,6 +56,10 @@ lock:
 	$(LOCK) --extra workflow --extra dev --constraints envs/workflow.lock --output-file envs/dev.lock pyproject.toml
 	$(LOCK) --output-file envs/llama-cpp.lock envs/llama-cpp.in
 	$(COMPILE) --python-platform x86_64-manylinux_2_31 --only-binary :all: --output-file envs/vllm-cuda.lock envs/vllm-cuda.in
+
+# How often claims of leaders and differences are false (docs/verdicts.md), about 25 minutes.
+validate: setup-dev
+	$(BIN)/python benchmarks/verdicts/error_rates.py --pages 1000
 
 clean:
 	rm -rf $(VENV) build *.egg-info scripts/*.egg-info

@@ -1,0 +1,286 @@
+"""What may be concluded: prepared tables that invite a lie get only true claims, said in both languages."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import synthetic
+from servebench import verdicts
+from servebench.marks import mark
+from servebench.plan import Plan
+from servebench.tables.catalogue import SCHEMAS
+from servebench.tables.derived import settings
+from servebench.tables.files import table
+from servebench.verdicts import KINDS, Claim
+from servebench.words import LANGUAGES, claims, labels
+
+GOOD = {"output_tok_s": 100.0, "user_tok_s": 40.0, "ttft_p50_s": 0.5, "ttft_p95_s": 1.0, "target_requests": 60}
+
+
+def plan_of(levels: Mapping[str, Iterable[int]], rounds: int = 2) -> Plan:
+    """An experiment of these settings and numbers of users."""
+    cells = [{"run": "main", "setting": name, "users": n} for name, users in levels.items() for n in users]
+    return msgspec.structs.replace(synthetic.plan_of(cells), rounds=rounds)
+
+
+def row(plan: Plan, setting: str, users: int, round_: int, **figures: Any) -> dict[str, Any]:
+    """A measurement's row: a good one but for `figures`."""
+    own = plan.settings[setting]
+    found: dict[str, Any] = dict.fromkeys(SCHEMAS["measurements"].names)
+    found |= {"run": "main", "setting": setting, "rank": list(plan.settings).index(setting), "users": users}
+    found |= {"engine": own.engine.key, "engine_kind": own.engine.kind, "model": own.model.key, "slots": own.slots}
+    found |= {"model_name": own.model.name, "quantization": own.model.quantization, "round": round_}
+    found |= {"status": "ok", "reason": [], "invalid_reasons": [], "valid": True, "failures": 0, "digest": "d"}
+    found |= {
+        "foreign_unknown": 0,
+        "telemetry_samples": 0,
+        "output_tokens_mean": 130.0,
+        "fingerprint": "m",
+        "machine": "H200",
+    }
+    found |= GOOD | figures
+    line, targets = plan.line, found["target_requests"]
+    if found["status"] != "ok":
+        return found | dict.fromkeys((*GOOD, "failures", "valid", "output_tokens_mean"))
+    in_time = found["ttft_p95_s"] is not None and found["ttft_p95_s"] <= line.ttft_p95_s
+    speed = found["user_tok_s"] is not None and found["user_tok_s"] >= line.user_tok_s
+    found["in_time_requests"] = figures.get("in_time_requests", targets if in_time else 0)
+    found["reference_only"] = targets < line.min_targets
+    found["meets_line"] = in_time and speed and not found["failures"] and not found["reference_only"]
+    return found
+
+
+def concluded(plan: Plan, rows: Iterable[dict[str, Any]], **others: pa.Table) -> list[Claim]:
+    measured = table("measurements", rows)
+    return verdicts.conclude({"measurements": measured, "settings": settings(measured, plan.rounds), **others}, plan)
+
+
+def only(found: Iterable[Claim], kind: str, **where: Any) -> Claim:
+    """The one claim of this kind about that."""
+    (claim,) = [c for c in found if c.kind == kind and all(getattr(c, name) == value for name, value in where.items())]
+    return claim
+
+
+def both(plan: Plan, setting: str, users: int, **figures: Any) -> list[dict[str, Any]]:
+    """Both rounds alike."""
+    return [row(plan, setting, users, n, **figures) for n in range(1, plan.rounds + 1)]
+
+
+def test_a_level_at_which_every_request_fails_is_failed_and_bounds_the_capacity() -> None:
+    plan = plan_of({"llama-np16": (64, 128)})
+    refused = {"failures": 60, "output_tok_s": None, "user_tok_s": None, "ttft_p50_s": None, "ttft_p95_s": None}
+    for dead in (refused, {"status": "failed", "reason": [mark("failed", reason="the server died")]}):
+        found = concluded(plan, [*both(plan, "llama-np16", 64), *both(plan, "llama-np16", 128, **dead)])
+        assert only(found, "level", users=128).verdict == "failed"
+        capacity = only(found, "capacity")
+        assert (capacity.verdict, capacity.users, capacity.values["next"]) == ("bracketed", 64, 128)
+        assert capacity.values["next_verdict"] == "failed"
+        assert found[0].kind == "coverage" and found[0].verdict == "failures"
+        assert not any("not been measured" in claims.said(claim)["en"] for claim in found)
+
+
+def test_too_few_requests_are_no_miss() -> None:
+    plan = plan_of({"llama-np16": (1,)})
+    found = concluded(plan, both(plan, "llama-np16", 1, target_requests=7))
+    level = only(found, "level")
+    assert (level.verdict, level.values) == ("few_requests", {"requests": 7, "wanted": 20, "lacking": 13})
+    assert only(found, "capacity").verdict == "unknown"
+
+
+def test_few_requests_that_all_wait_far_too_long_are_a_miss() -> None:
+    plan = plan_of({"llama-np16": (1,)})
+    found = concluded(plan, both(plan, "llama-np16", 1, target_requests=7, ttft_p50_s=9.0, ttft_p95_s=20.0))
+    assert only(found, "level").values["limits"] == ["ttft_p95_s"]
+    assert only(found, "capacity").verdict == "none"
+
+
+def test_a_gap_below_is_no_capacity_and_what_is_above_is_named() -> None:
+    plan = plan_of({"llama-np16": (1, 2, 4, 8, 16)})
+    rows = [*both(plan, "llama-np16", 4, ttft_p95_s=3.0)]
+    rows += [r for users in (1, 2, 8, 16) for r in both(plan, "llama-np16", users)]
+    capacity = only(concluded(plan, rows), "capacity")
+    assert (capacity.verdict, capacity.users) == ("bracketed", 2)
+    assert (capacity.values["next"], capacity.values["met_above"]) == (4, [8, 16])
+
+
+def test_nothing_tried_above_is_at_least() -> None:
+    plan = plan_of({"llama-np16": (1, 2)})
+    capacity = only(concluded(plan, [*both(plan, "llama-np16", 1), *both(plan, "llama-np16", 2)]), "capacity")
+    assert (capacity.verdict, capacity.users) == ("at_least", 2)
+
+
+def test_confidence_is_exact_binomial_over_all_rounds() -> None:
+    plan = plan_of({"llama-np16": (1,)})
+    level = only(concluded(plan, both(plan, "llama-np16", 1, target_requests=30)), "level")
+    assert level.requests == 60 and level.confidence == pytest.approx(1 - 0.95**60)
+
+
+@pytest.mark.parametrize(
+    "weakness",
+    [
+        {"failures": 30},
+        {"valid": False, "invalid_reasons": [mark("device_throttled", throttles=120, samples=120)]},
+        {"cached_share": 0.98},
+    ],
+    ids=["half refused", "throttled", "cached"],
+)
+def test_a_row_that_is_not_valid_leads_nothing(weakness: dict[str, Any]) -> None:
+    plan = plan_of({"llama-np16": (8,), "llama-np64": (8,)})
+    rows = [*both(plan, "llama-np16", 8, output_tok_s=900.0, **weakness), *both(plan, "llama-np64", 8)]
+    leader = only(concluded(plan, rows), "leader", figure="output_tok_s")
+    assert (leader.verdict, leader.values["first"], leader.values["excluded"]) == (
+        "only_one",
+        "llama-np64",
+        ["llama-np16"],
+    )
+
+
+def test_rounds_on_two_machines_lead_nothing() -> None:
+    plan = plan_of({"llama-np16": (8,), "llama-np64": (8,)})
+    mixed = [
+        row(plan, "llama-np16", 8, n, output_tok_s=900.0, fingerprint=machine)
+        for n, machine in ((1, "m"), (2, "other"))
+    ]
+    leader = only(concluded(plan, [*mixed, *both(plan, "llama-np64", 8)]), "leader", figure="output_tok_s")
+    assert leader.values["first"] == "llama-np64"
+
+
+def test_where_nothing_is_valid_it_is_said() -> None:
+    plan = plan_of({"llama-np16": (8,)})
+    found = concluded(plan, both(plan, "llama-np16", 8, valid=False))
+    for claim in (only(found, "capacity"), only(found, "leader", figure="output_tok_s")):
+        assert claim.values["valid"] is False
+        assert "valid" in claims.said(claim)["en"] and "有効" in claims.said(claim)["ja"]
+
+
+def test_two_rounds_of_few_settings_rank_nothing_however_far_apart() -> None:
+    plan = plan_of({"llama-np16": (8,), "llama-np64": (8,)})
+    rows = [*both(plan, "llama-np16", 8, output_tok_s=300.0), *both(plan, "llama-np64", 8)]
+    leader = only(concluded(plan, rows), "leader", figure="output_tok_s")
+    assert leader.verdict == "ahead_in_every_round" and leader.error_rate is None
+
+
+def test_one_round_ranks_nothing() -> None:
+    plan = plan_of({"llama-np16": (8,), "llama-np64": (8,)}, rounds=1)
+    rows = [row(plan, "llama-np16", 8, 1, output_tok_s=300.0), row(plan, "llama-np64", 8, 1)]
+    found = concluded(plan, rows)
+    assert only(found, "leader", figure="output_tok_s").verdict == "one_round"
+    assert {claim.verdict for claim in found if claim.kind == "level"} == {"few_rounds"}
+
+
+def test_a_figure_of_one_round_is_not_compared_as_if_in_two() -> None:
+    plan = plan_of({"llama-np16": (8,), "llama-np64": (8,)})
+    rows = [row(plan, "llama-np16", 8, 1, output_tok_s=300.0), *both(plan, "llama-np64", 8)]
+    found = concluded(plan, rows)
+    assert only(found, "leader", figure="output_tok_s").values["first"] == "llama-np64"
+    assert only(found, "level", subjects=["llama-np16"]).verdict == "few_rounds"
+    assert not [claim for claim in found if claim.kind == "pair"]
+
+
+def test_a_clear_lead_of_many_cells_is_claimed_with_its_error_rate() -> None:
+    users = tuple(range(1, 14))
+    plan = plan_of({"llama-np16": users, "llama-np64": users})
+    rows = [
+        row(plan, name, n, round_, output_tok_s=base * n * (1 + 0.01 * round_ + 0.003 * (n % 3)))
+        for name, base in (("llama-np16", 100.0), ("llama-np64", 150.0))
+        for n in users
+        for round_ in (1, 2)
+    ]
+    leader = only(concluded(plan, rows), "leader", figure="output_tok_s", users=8)
+    assert (leader.verdict, leader.values["first"], leader.error_rate) == ("ahead", "llama-np64", 0.05)
+    assert leader.values["percent"] == pytest.approx(50)
+    pair = only(concluded(plan, rows), "pair", users=8)
+    assert (pair.verdict, pair.values["ratio"], pair.values["differs"]) == ("higher", pytest.approx(1.5), "slots")
+
+
+def test_another_model_is_not_ranked_among_the_others_and_no_pair_with_them() -> None:
+    plan = plan_of({"llama-np16": (8,), "llama-np64": (8,), "llama-np4": (8,)})
+    small = plan.settings["llama-np4"]
+    other = msgspec.structs.replace(small, model=msgspec.structs.replace(small.model, key="small", name="Qwen3-0.6B"))
+    plan = msgspec.structs.replace(plan, settings={**plan.settings, "llama-np4": other})
+    rows = [*both(plan, "llama-np4", 8, output_tok_s=900.0), *both(plan, "llama-np16", 8), *both(plan, "llama-np64", 8)]
+    found = concluded(plan, rows)
+    assert only(found, "leader", figure="output_tok_s").values["excluded"] == ["llama-np4"]
+    assert [claim.subjects for claim in found if claim.kind == "pair"] == [["llama-np64", "llama-np16"]]
+
+
+def test_settings_that_differ_in_several_things_are_no_pair() -> None:
+    plan = plan_of({"llama-np16": (8,), "llama-np64": (8,)})
+    more = msgspec.structs.replace(plan.settings["llama-np64"], args=("-ub", "2048"))
+    plan = msgspec.structs.replace(plan, settings={**plan.settings, "llama-np64": more})
+    rows = [*both(plan, "llama-np16", 8), *both(plan, "llama-np64", 8)]
+    assert not [claim for claim in concluded(plan, rows) if claim.kind == "pair"]
+
+
+def test_replies_of_other_lengths_are_said() -> None:
+    plan = plan_of({"llama-np16": (8,), "llama-np64": (8,)})
+    rows = [*both(plan, "llama-np16", 8, output_tokens_mean=3.0), *both(plan, "llama-np64", 8)]
+    leader = only(concluded(plan, rows), "leader", figure="output_tok_s")
+    assert "reply_lengths_differ" in {found.kind for found in leader.caveats}
+
+
+def test_nothing_evaluated_is_said() -> None:
+    plan = plan_of({"llama-np16": (8,)})
+    assert only(concluded(plan, both(plan, "llama-np16", 8)), "score").verdict == "nothing_evaluated"
+
+
+def test_claims_are_written_and_read_as_a_table(tmp_path: Path) -> None:
+    plan = plan_of({"llama-np16": (8,), "llama-np64": (8, 16)})
+    rows = [*both(plan, "llama-np16", 8), *both(plan, "llama-np64", 8), *both(plan, "llama-np64", 16, ttft_p95_s=9.0)]
+    found = concluded(plan, rows)
+    pq.write_table(verdicts.table(found), tmp_path / "verdicts.parquet")
+    read = pq.read_table(tmp_path / "verdicts.parquet").to_pylist()
+    assert [(r["kind"], r["verdict"], json.loads(r["values"])) for r in read] == [
+        (claim.kind, claim.verdict, json.loads(json.dumps(claim.values))) for claim in found
+    ]
+
+
+# A value of each name, as claims have them.
+VALUES: Mapping[str, Any] = {
+    **dict.fromkeys(("planned", "measured", "failed", "missing", "discarded", "rounds", "met", "next", "requests"), 3),
+    **dict.fromkeys(("wanted", "lacking", "failures", "questions", "changed"), 4),
+    **{name: [0.5, 1.5] for name in ("ttft_p95_s", "user_tok_s")},
+    **dict.fromkeys(("ratio", "low", "high", "points", "detectable", "margin", "percent"), 1.25),
+    **{
+        "first": "a",
+        "second": "b",
+        "others": ["b"],
+        "target": "a",
+        "baseline": "b",
+        "measure": "mgsm",
+        "differs": "-t",
+    },
+    **{"settings": ["a"], "absent": ["c"], "excluded": ["d"], "met_above": [8, 16], "valid": False},
+    **{"ranges": {"a": [1.0, 2.0], "b": [0.5, 0.9]}, "limits": ["ttft_p95_s", "user_tok_s", "failures", "no_speed"]},
+    **{"line": {"ttft_p95_s": 2.0, "user_tok_s": 10.0}, "next_verdict": "missed"},
+    "reasons": [
+        {"kind": "unanswered", "target": "a", "lost": 1, "asked": 5},
+        {"kind": "other_prompts", "target": "a"},
+        {"kind": "other_machine", "target": "a"},
+    ],
+}
+
+
+@pytest.mark.parametrize(("kind", "verdict"), [(kind, verdict) for kind, has in KINDS.items() for verdict in has])
+def test_every_verdict_has_words_in_both_languages(kind: str, verdict: str) -> None:
+    values = {name: VALUES[name] for name in KINDS[kind][verdict]}
+    for figure in ("output_tok_s", "user_tok_s"):
+        said = claims.said(Claim(kind=kind, verdict=verdict, subjects=["a"], users=8, figure=figure, values=values))
+        assert set(said) == set(LANGUAGES)
+        for text in said.values():
+            assert text and not re.search(r"[{}]|None", text)
+        assert not re.search(r"[぀-ヿ一-鿿]", said["en"]) and re.search(r"[぀-ヿ一-鿿]", said["ja"])
+
+
+def test_every_verdict_of_the_labels_is_one_that_is_made() -> None:
+    said = labels()["claims"]
+    assert {kind: set(said[kind]) for kind in KINDS} == {kind: set(has) for kind, has in KINDS.items()}
