@@ -9,6 +9,7 @@ import pytest
 from servebench import schema
 from servebench.load.records import STATUSES
 from servebench.marks import KINDS, Mark, mark
+from servebench.store.replies import AskingSession, Counts
 from servebench.tables.evaluated import targets
 from servebench.tables.watched import SLOWING
 from servebench.words import LANGUAGES, labels, marks
@@ -141,6 +142,11 @@ def test_a_table_with_a_mark_of_an_unknown_kind_is_refused_by_name() -> None:
 def test_a_load_that_was_answered_has_not_failed_as_a_whole_whatever_was_asked_under_it(
     replies: int, failures: int, found: list[Mark]
 ) -> None:
-    load = {"users": 3, "replies": replies, "failures": failures, "failed": "HTTP 400" if failures else None}
-    sessions = [{}, {"load": load}, {"load": dict.fromkeys(("replies", "failures"), 0) | {"failed": None}}]
+    why = "HTTP 400" if failures else None
+    loads = [
+        None,
+        Counts(users=3, replies=replies, failures=failures, failed=why),
+        Counts(users=3, replies=0, failures=0),
+    ]
+    sessions = [AskingSession(session_id=str(n), load=load) for n, load in enumerate(loads)]
     assert list(targets.load_marks(sessions)) == found
