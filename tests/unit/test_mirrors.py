@@ -115,7 +115,7 @@ def test_a_page_that_is_no_manifest_is_said_and_a_store_with_it_lacks_the_model(
     (mirror / "ollama/manifests" / NOWHERE / "library/tiny/1b").write_text(content)
     assert ollama.find(f"ollama://{NOWHERE}/library/tiny:1b", mirror / "ollama") is None
     source = f"ollama://{NOWHERE}/library/tiny:1b"
-    with pytest.raises(InfrastructureError, match="no manifest of a model"):
+    with pytest.raises(InfrastructureError, match="is not a model's manifest"):
         ollama.copy(source, f"file://{mirror}/ollama", mirror / "other", lambda line: None)
 
 

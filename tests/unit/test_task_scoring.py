@@ -160,7 +160,7 @@ def test_scored_replies_are_written_in_their_order(tmp_path, data):
 @pytest.mark.parametrize(
     ("records", "complaint"),
     [
-        ([{"reply": "2"}], ":1: question_id: None is no id"),
+        ([{"reply": "2"}], ":1: question_id: None "),
         ([{"question_id": "1", "reply": "2"}, {"question_id": 9, "reply": "2"}], ":2: question_id: '9' is not among"),
         ([{"question_id": "1", "reply": "2"}] * 2, ":2: question_id: '1' was answered in line 1 already"),
         ([{"question_id": "1"}], ":1: reply: missing"),

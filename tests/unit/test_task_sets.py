@@ -11,6 +11,7 @@ from servebench.machine.infrastructure import InfrastructureError
 from servebench.outlook import questions
 from servebench.sessions.client import Asked
 from servebench.tasks import TASKS, sets
+from servebench.tasks.task import FULL, SMALL
 from servebench.versions import PROMPTS
 
 # Of all prompts of our own sets, by version of the prompts.
@@ -18,7 +19,7 @@ ASKED = {1: "741ab05d82b7a7cf7821"}
 
 
 def own(task):
-    name = sets.FULL if task.source is None else sets.SMALL
+    name = FULL if task.source is None else SMALL
     return task.load(sets.local(task, name, ROOT))
 
 

@@ -1,4 +1,4 @@
-"""What the charts of a figure against the number of users share: a panel per engine, the others faint behind it."""
+"""Draw a figure against the number of users: a panel per engine, the other engines faint behind its lines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LABEL_GAP_PX = 13.0
 
 
 def ranges(tables: Mapping[str, pa.Table], figure: str, run: str) -> list[Row]:
-    """From `settings`, one entry per setting × users of the run that has the figure: low, high, middle, marks."""
+    """List, from `settings`, an entry per setting × users of the run that has the figure: low, high, middle, marks."""
     return [
         {
             "setting": row["setting"],
@@ -41,7 +41,7 @@ def ranges(tables: Mapping[str, pa.Table], figure: str, run: str) -> list[Row]:
 def against_users(
     points: Sequence[Row], style: Style, key: str, *, log: bool, limit: float | None = None, **values: Any
 ) -> Any:
-    """Lines through the middles of the rounds with a bar for each range; `limit` is drawn as a dashed rule."""
+    """Draw lines through the middles of the rounds with a bar for each range; `limit` as a dashed rule."""
     if not points:
         return style.nothing(key, limit=limit or 0, settings=0, **values)
     engines = list(dict.fromkeys(point["engine"] for point in points))
@@ -61,12 +61,12 @@ def against_users(
 
 
 def room_px(names: Sequence[str]) -> float:
-    """What names to the right of a plot's last point take."""
+    """Estimate the pixels that names to the right of a plot's last point take."""
     return max(map(width_px, names)) + 18
 
 
 class _Frame:
-    """The axes all panels share, and where things fall in them (pixels from the top)."""
+    """The axes that all panels share, and the positions of values on them (pixels from the top)."""
 
     def __init__(self, points: Sequence[Row], style: Style, log: bool, limit: float | None) -> None:
         self.points, self.style, self.log = points, style, log
@@ -76,7 +76,7 @@ class _Frame:
         self.domain = (low / 1.25, high * 1.25) if log else (0.0, high * 1.06)
 
     def x_domain(self, names: Sequence[str]) -> tuple[float, float]:
-        """From a little before the fewest users to where the longest label ends."""
+        """Reach from a little before the fewest users to where the longest label ends."""
         share = min(0.6, room_px(names) / self.style.width)
         span_log = math.log2(self.users[-1] / self.users[0]) + 0.3 if len(self.users) > 1 else 1.0
         return self.users[0] / 2**0.3, self.users[-1] * 2 ** (span_log * share / (1 - share))
@@ -147,7 +147,7 @@ def _panel(frame: _Frame, data: pd.DataFrame, engine: str, key: str, limit: floa
 def _labels(
     frame: _Frame, last: Sequence[Row], x_scale: alt.Scale, y_scale: alt.Scale, colour: str, limit: Any
 ) -> list[alt.Chart]:
-    """Each line's name in a column on the right, moved apart where names would meet, with a thread to the line."""
+    """Write each line's name in a column on the right, apart from its neighbours, with a thread to the line."""
     column = max(point["users"] for point in last)
     named = [{"text": p["setting"], "users": p["users"], "middle": p["middle"], "colour": colour} for p in last]
     named += [limit | {"users": column}] if limit else []
@@ -168,7 +168,7 @@ def _labels(
 
 
 def _apart(pixels: Sequence[float], height: int) -> list[float]:
-    """Ascending places moved so that neighbours are a line of text apart, and the last is within the plot."""
+    """Move ascending positions so that neighbours are a line of text apart and the last is within the plot."""
     moved: list[float] = []
     for pixel in pixels:
         moved.append(max(pixel, moved[-1] + LABEL_GAP_PX) if moved else pixel)

@@ -1,4 +1,4 @@
-"""How often two repeats gave the same answer, and the same text."""
+"""Draw how often two repeats gave the same answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from servebench.tables.files import Row, rows_of
 
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
-    """From `agreement`, with 95 % intervals."""
+    """Read the shares from `agreement`, with 95 % intervals."""
     return [
         {
             "name": row["target"],
@@ -28,6 +28,6 @@ def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
 
 
 def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
-    """A group per task."""
+    """Draw a group per task."""
     rows = points(tables, run)
     return intervals(rows, style, "agreement", ticks=percent_ticks(rows))

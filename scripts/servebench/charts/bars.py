@@ -1,4 +1,4 @@
-"""What the bar charts share: dark to the smaller round, light to the larger, the range in figures beside it."""
+"""Draw bars of ranges: dark to the smaller round, light to the larger, the range in figures beside each bar."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LIGHT, BAR_PX = 0.42, 25
 
 
 def bar(name: str, row: Row, figure: str, group: str = "") -> Row:
-    """A bar for a row of `settings` (or of a table made from it) and one of its ranged figures."""
+    """Make the bar of a row of `settings` (or of a table made from `settings`) for one of its ranged figures."""
     low, high = row[f"{figure}_min"], row[f"{figure}_max"]
     marks = row["marks"]
     return {
@@ -32,20 +32,20 @@ def bar(name: str, row: Row, figure: str, group: str = "") -> Row:
 
 
 def usual_users(rows: Iterable[Row]) -> int | None:
-    """The number of users to compare at: the one most rows have, of these the largest."""
+    """Choose the number of users to compare at: the largest of those that most rows have."""
     levels = [row["users"] for row in rows]
     return max(levels, key=lambda users: (levels.count(users), users), default=None)
 
 
 def at_users(tables: Mapping[str, pa.Table], run: str, figure: str, users: int | None) -> list[Row]:
-    """Rows of `settings` of a run that have the figure at this number of users."""
+    """List the rows of `settings` of a run that have the figure at this number of users."""
     return [
         row for row in rows_of(tables, "settings", run) if row["users"] == users and row[f"{figure}_min"] is not None
     ]
 
 
 def range_bars(bars: Sequence[Row], style: Style, key: str, **values: Any) -> Any:
-    """Horizontal bars in the order given, in groups where they have one."""
+    """Draw horizontal bars in the order given, in groups where the rows have one."""
     if not bars:
         return style.nothing(key, **values)
     rows = [row | {"colour": style.colour(row["engine"]), "marks": told(row["marks"], style.language)} for row in bars]
@@ -58,7 +58,7 @@ def range_bars(bars: Sequence[Row], style: Style, key: str, **values: Any) -> An
 
 
 def _bars(rows: Sequence[Row], style: Style, scale: alt.Scale, title: str | None) -> Any:
-    """The bars of one group; the axis is labelled when it has a title."""
+    """Draw the bars of one group; the axis is labelled when it has a title."""
     y = alt.Y("name:N", sort=list(dict.fromkeys(row["name"] for row in rows)), title=None).axis(
         ticks=False, domain=False, labelPadding=8, labelLimit=260, labelFontSize=12.5
     )

@@ -1,4 +1,4 @@
-"""The load generator's own error: how much too late it saw the first token of a server whose clock is known."""
+"""Draw the load generator's own error: how late it saw the first token of a server whose clock is known."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from servebench.words.numbers import digits
 
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
-    """From `calibration`: milliseconds, p99."""
+    """Read the errors from `calibration`: milliseconds, p99."""
     return [
         {"variant": row["variant"], "users": row["users"], "error": 1000 * row["ttft_error_p99_s"]}
         for row in rows_of(tables, "calibration", run)
@@ -24,7 +24,7 @@ def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
 
 
 def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
-    """A line per schedule of the clock server."""
+    """Draw a line per schedule of the clock server."""
     rows = points(tables, run)
     most = max((row["max_users"] for row in rows_of(tables, "calibration", run)), default=0)
     if not rows:

@@ -1,4 +1,4 @@
-"""Cost of a million output tokens against users."""
+"""Draw the cost of a million output tokens against users."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FIGURE = "usd_per_million_tokens"
 
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
-    """From `cost`; there is none without a price."""
+    """Read the ranges from `cost`; none without a price."""
     settings = {(row["setting"], row["users"]): row for row in rows_of(tables, "settings", run)}
     rows = []
     for row in rows_of(tables, "cost", run):
@@ -40,6 +40,6 @@ def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
 
 
 def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
-    """One panel per engine."""
+    """Draw one panel per engine."""
     rows = points(tables, run)
     return against_users(rows, style, "cost", log=True, price=rows[0]["price"] if rows else 0)

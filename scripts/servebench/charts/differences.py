@@ -1,4 +1,4 @@
-"""Differences to the baseline in points with their 95 % intervals: a forest plot."""
+"""Draw the differences to the baseline in points with their 95 % intervals: a forest plot."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from servebench.tables.files import Row, rows_of
 
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
-    """From `comparisons`."""
+    """Read the differences from `comparisons`."""
     return [
         {
             "name": f"{row['target']} · {row['repeat']}",
@@ -29,6 +29,6 @@ def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
 
 
 def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
-    """A group per measure; the rule is no difference."""
+    """Draw a group per measure; the rule marks no difference."""
     rows = points(tables, run)
     return intervals(rows, style, "differences", neutral=0.0, baseline=rows[0]["baseline"] if rows else "–")

@@ -1,4 +1,4 @@
-"""Charts to files: a page of its own, SVG and PNG. Nothing is fetched, neither now nor when they are looked at."""
+"""Write charts to files: a page of its own, SVG and PNG. Neither writing nor viewing fetches anything."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PNG_SCALE = 2
 
 @cache
 def javascript() -> str:
-    """Vega, Vega-Lite and vega-embed in one script, safe to stand inside <script>; takes seconds the first time."""
+    """Bundle Vega, Vega-Lite and vega-embed in one script, safe inside <script>; takes seconds the first time."""
     bundle: str = vl_convert.javascript_bundle(None, vl_version=VEGALITE)  # type: ignore[arg-type]
     return bundle.replace("</script", "<\\/script")
 
@@ -33,13 +33,13 @@ def _register(folder: Path) -> None:
 
 
 def _fonts() -> None:
-    """Without ours, letters come from whatever this machine has."""
+    """Register our font; without it, letters come from this machine's fonts."""
     with suppress(FontMissing):
         _register(font_directory())
 
 
 def save(chart: alt.TopLevelMixin, stem: Path, language: str = "en") -> list[Path]:
-    """Save as `<stem>.html` and `.svg`, whose letters come from where they are looked at."""
+    """Save as `<stem>.html` and `.svg`; both use the fonts of the machine that shows them."""
     specification = chart.to_dict()
     _fonts()
     stem.parent.mkdir(parents=True, exist_ok=True)
@@ -56,7 +56,7 @@ def save(chart: alt.TopLevelMixin, stem: Path, language: str = "en") -> list[Pat
 
 
 def picture(drawing: Path) -> Path:
-    """An .svg as .png beside it; raises FontMissing when there is no font for its Japanese."""
+    """Convert an .svg to a .png beside it; raises FontMissing when no font has its Japanese."""
     content = drawing.read_text(encoding="utf-8")
     if _JAPANESE.search(content):
         font_directory()
@@ -67,7 +67,7 @@ def picture(drawing: Path) -> Path:
 
 
 def page(specification: dict[str, Any], language: str) -> str:
-    """One chart as a page of its own that needs no network."""
+    """Make a page of one chart that needs no network."""
     title = specification.get("title", {})
     name = html.escape(str(title.get("text", "servebench")))
     text = html.escape(str(specification.get("description", "")))

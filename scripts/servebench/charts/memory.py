@@ -1,4 +1,4 @@
-"""Memory by setting: measured, and what weights and the predicted KV cache make of it."""
+"""Draw the memory of each setting: measured, and its parts, weights and predicted KV cache."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OPACITY = {"weights": 1.0, "kv_cache": 0.55, "rest": 0.22, "unknown": 0.35}
 
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
-    """From `memory`: a piece of a bar for each known part; the whole as one piece where parts are not known."""
+    """Read the pieces of each bar from `memory`: known parts, or the whole as one piece."""
     pieces = []
     rows = [row for row in rows_of(tables, "memory", run) if row["measured_gib"] is not None]
     for row in sorted(rows, key=lambda row: (row["engine_kind"], row["slots"], row["rank"])):
@@ -34,7 +34,7 @@ def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
 
 
 def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
-    """A bar per setting; the tick is what was measured."""
+    """Draw a bar per setting; the tick is the measured memory."""
     pieces = points(tables, run)
     if not pieces:
         return style.nothing("memory")

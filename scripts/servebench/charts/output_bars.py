@@ -1,4 +1,4 @@
-"""Output tok/s at one number of users: the setting with the highest range first."""
+"""Draw output tok/s at one number of users: the setting with the highest range first."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from servebench.tables.files import Row, rows_of
 
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
-    """From `settings`, at the number of users that most settings were measured at."""
+    """Read the bars from `settings`, at the number of users that most settings were measured at."""
     users = usual_users(rows_of(tables, "settings", run))
     rows = at_users(tables, run, "output_tok_s", users)
     rows.sort(key=lambda row: -(row["output_tok_s_min"] + row["output_tok_s_max"]))
@@ -21,6 +21,6 @@ def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
 
 
 def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
-    """One bar per setting."""
+    """Draw one bar per setting."""
     bars = points(tables, run)
     return range_bars(bars, style, "output_bars", users=bars[0]["users"] if bars else "–")

@@ -1,4 +1,4 @@
-"""Output tok/s against users: both axes log, a point at the middle of the rounds and a bar for their range."""
+"""Draw output tok/s against users: both axes log, a point at the middle of the rounds and a bar for their range."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from servebench.tables.files import Row
 
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
-    """From `settings`; a log axis has no place for 0."""
+    """Read the ranges from `settings` without those from 0, which a log axis cannot show."""
     return [point for point in ranges(tables, "output_tok_s", run) if point["low"] > 0]
 
 
 def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
-    """One panel per engine."""
+    """Draw one panel per engine."""
     return against_users(points(tables, run), style, "output_by_users", log=True)

@@ -1,4 +1,4 @@
-"""TTFT when users are as many as the slots, twice and four times as many."""
+"""Draw TTFT with as many users as slots, twice and four times as many."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MULTIPLES = (1, 2, 4)
 
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
-    """From `queueing`, settings that were measured beyond their slots."""
+    """Read from `queueing` the settings that were measured beyond their slots."""
     rows = [
         row
         for row in rows_of(tables, "queueing", run)
@@ -30,5 +30,5 @@ def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
 
 
 def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
-    """A group per setting."""
+    """Draw a group per setting."""
     return range_bars(points(tables, run), style, "queueing")

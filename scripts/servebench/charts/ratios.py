@@ -1,4 +1,4 @@
-"""Settings of a run as ratios to its control, each within one round, as the range over the rounds."""
+"""Draw the settings of a run as ratios to its control, each within one round, as the range over the rounds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from servebench.words.numbers import span
 
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
-    """From `ratios`: output tok/s over the control of the run; none in a run without one."""
+    """Read from `ratios` the output tok/s over the run's control; none in a run without a control."""
     engines = {row["setting"]: row["engine_kind"] for row in rows_of(tables, "settings", run)}
     return [
         {
@@ -35,7 +35,7 @@ def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
 
 
 def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
-    """A group per number of users."""
+    """Draw a group per number of users."""
     rows = points(tables, run)
     said = [row | {"group": style.say("charts.ratios.group", users=row["group"])} for row in rows]
     control = rows[0]["control"] if rows else "–"

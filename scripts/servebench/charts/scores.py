@@ -1,4 +1,4 @@
-"""Scores of the evaluations, each repeat with its 95 % interval."""
+"""Draw the scores of the evaluations, each repeat with its 95 % interval."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from servebench.tables.files import Row, rows_of
 
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
-    """From `scores`: the measures that are compared."""
+    """Read from `scores` the measures that are compared."""
     return [
         {
             "name": f"{row['target']} · {row['repeat']}",
@@ -30,7 +30,7 @@ def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
 
 
 def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
-    """A group per measure."""
+    """Draw a group per measure."""
     rows = points(tables, run)
     lower = style.say("charts.scores.lower")
     said = [row | {"group": row["group"] + (f" {lower}" if row["lower_is_better"] else "")} for row in rows]

@@ -1,4 +1,4 @@
-"""Numbers of slots compared at one load: settings that differ in nothing else."""
+"""Compare numbers of slots at one load: settings that differ in nothing else."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from servebench.tables.files import Row, rows_of
 
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
-    """From `settings`, at the number of users at which most settings can be compared (by `ratios`)."""
+    """Read the bars from `settings`, at the number of users at which `ratios` compares most settings."""
     pairs = [
         row for row in rows_of(tables, "ratios", run) if row["kind"] == "slots" and row["figure"] == "output_tok_s"
     ]
@@ -28,6 +28,6 @@ def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
 
 
 def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
-    """A group per engine."""
+    """Draw a group per engine."""
     bars = points(tables, run)
     return range_bars(bars, style, "slots", users=bars[0]["users"] if bars else "–")

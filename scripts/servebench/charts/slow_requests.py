@@ -1,4 +1,4 @@
-"""Slow requests by length: in the band of prompts just over the micro-batch, and outside of it."""
+"""Draw slow requests by length: in the band of prompts just over the micro-batch, and outside the band."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from servebench.words.marks import starred
 
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
-    """From `slow_requests`: where nobody queued and some request was slow, both kinds, with 95 % intervals."""
+    """Read from `slow_requests` both kinds with 95 % intervals, where nobody queued and some request was slow."""
     places = {(row["setting"], row["users"]): row for row in rows_of(tables, "settings", run)}
     rows = []
     for row in rows_of(tables, "slow_requests", run):
@@ -45,7 +45,7 @@ def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
 
 
 def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
-    """A row per setting × users."""
+    """Draw a row per setting × users."""
     rows = points(tables, run)
     band = rows[0]["band"] if rows else "–"
     kinds = {kind: style.say(f"charts.slow_requests.{kind}", band=band) for kind in ("band", "other")}

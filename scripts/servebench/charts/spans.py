@@ -1,4 +1,4 @@
-"""What the charts of intervals share: a bar from low to high, a point inside, and a rule where nothing differs."""
+"""Draw intervals: a bar from low to high, a point inside, and a rule where nothing differs."""
 
 from __future__ import annotations
 
@@ -26,12 +26,11 @@ def intervals(
     ticks: Sequence[float] | None = None,
     **values: Any,
 ) -> Any:
-    """Rows of `name, low, high, middle, text, engine`, in the order given, in groups where they have a `group`; `marks`
-    where measurements have them.
+    """Draw rows of `name, low, high, middle, text, engine` in the order given, in groups where the rows have a `group`.
 
-    The text stands at `high`, or at `text_at` where a row has it.
-    `neutral` is where a rule stands; `shade` is drawn grey; `shapes` are the values of `kind` that are told apart;
-    `ticks` are where the axis is labelled, if not wherever it suits.
+    Rows of measurements also have `marks`. The text is written at `high`, or at the row's `text_at`.
+    `neutral` is the rule's position; `shade` is drawn grey; `shapes` are the values of `kind` that get shapes of their
+    own; `ticks` are the labelled values of the axis, None to leave them to Vega.
     """
     if not rows:
         return style.nothing(key, **values)
@@ -49,7 +48,7 @@ def intervals(
 
 
 class _Frame:
-    """What the groups of one chart share."""
+    """The axis, shapes and rules that the groups of one chart share."""
 
     def __init__(
         self,
@@ -65,7 +64,7 @@ class _Frame:
         self.neutral, self.shade, self.shapes, self.ticks = neutral, shade, shapes, ticks
 
     def draw(self, rows: Sequence[Row], last: bool) -> Any:
-        """The intervals of one group; the axis is labelled under the last."""
+        """Draw the intervals of one group; the axis is labelled under the last group."""
         style, base = self.style, alt.Chart(inline(rows))
         x = (
             self.x("low")
@@ -107,7 +106,7 @@ class _Frame:
 
 
 def percent_ticks(rows: Sequence[Row]) -> Sequence[int]:
-    """Where an axis of percentages is labelled: at three places or more of what is shown, none of them beyond 100."""
+    """Choose the labels of an axis of percentages: three or more in the range shown, none beyond 100."""
     reach = max((row["high"] for row in rows), default=0) - min((row["low"] for row in rows), default=0)
     return range(0, 101, next((step for step in (20, 10, 5, 2) if reach >= 3 * step), 1))
 
@@ -119,7 +118,7 @@ def _colour(row: Row, style: Style) -> str:
 def _domain(
     rows: Sequence[Row], scale: str, neutral: float | None, shade: tuple[float, float] | None, share: float
 ) -> list[float]:
-    """From the lowest to the highest, what is always shown included, with a share left to the figures on the right."""
+    """Reach from the lowest to the highest value, with room for the figures on the right."""
     shown = [row[end] for row in rows for end in ("low", "high", "text_at")] + [
         v for v in (neutral, *(shade or ())) if v is not None
     ]

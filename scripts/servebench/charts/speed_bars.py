@@ -1,4 +1,4 @@
-"""User tok/s for the fewest users: the setting with the highest range first."""
+"""Draw user tok/s for the fewest users: the setting with the highest range first."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from servebench.tables.files import Row, rows_of
 
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
-    """From `settings`, at the smallest number of users of the run."""
+    """Read the bars from `settings`, at the run's smallest number of users."""
     fewest = min((row["users"] for row in rows_of(tables, "settings", run)), default=None)
     rows = at_users(tables, run, "user_tok_s", fewest)
     rows.sort(key=lambda row: -(row["user_tok_s_min"] + row["user_tok_s_max"]))
@@ -21,6 +21,6 @@ def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
 
 
 def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
-    """One bar per setting."""
+    """Draw one bar per setting."""
     bars = points(tables, run)
     return range_bars(bars, style, "speed_bars", users=bars[0]["users"] if bars else 1)

@@ -1,4 +1,4 @@
-"""One look for all charts: a colour per engine, a shape per quantization, fonts, and words in two languages."""
+"""Give all charts one look: a colour per engine, a shape per quantization, fonts, and words in two languages."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ LINE = ("#b3202c", "#ff8a8f")
 
 
 class FontMissing(Fault):
-    """Japanese text is to be drawn and there is no font for it."""
+    """No font for the Japanese text of a chart is installed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Style:
-    """How to draw: language, size of the plot in pixels, the experiment's rounds and line."""
+    """The look of a chart: language, size of the plot in pixels, the experiment's rounds and line."""
 
     language: str = "en"
     width: int = 640
@@ -79,32 +79,32 @@ class Style:
 
     @classmethod
     def configured(cls, charts: Mapping[str, Any], plan: Plan) -> Style:
-        """From the configuration's `charts` section, and the experiment's rounds and line."""
+        """Make a style from the configuration's `charts` section and the experiment's rounds and line."""
         limits = {"ttft_p95_s": plan.line.ttft_p95_s, "user_tok_s": plan.line.user_tok_s}
         return cls(**charts, rounds=plan.rounds, line=limits)
 
     def say(self, key: str, **values: Any) -> str:
-        """The words at `key` in this style's language, with `{names}` filled in."""
+        """Say the words at `key` in this style's language, with `{names}` filled in."""
         return spoken(key, rounds=self.rounds, **values)[self.language]
 
     def colour(self, engine_kind: str) -> str:
-        """The colour of an engine, the same in every chart."""
+        """Return the colour of an engine, the same in every chart."""
         return ENGINES.get(engine_kind, ENGINES["url"])[0]
 
     def sized(self, width: int, height: int) -> Style:
         return replace(self, width=width, height=height)
 
     def title(self, key: str, **values: Any) -> alt.TitleParams:
-        """Title and subtitle of the chart called `key`."""
+        """Make title and subtitle of the chart called `key`."""
         return alt.TitleParams(
             self.say(f"charts.{key}.title", **values), subtitle=lines(self.say(f"charts.{key}.subtitle", **values))
         )
 
     def finished(self, chart: Any, key: str, *, room: float = 0, **values: Any) -> Any:
-        """`chart` with its title, and a description for those who cannot see it.
+        """Add to `chart` its title, and a description for those who cannot see it.
 
-        `room` is how many pixels of a plot its x domain leaves to text on the right: who draws it at another width
-        (the page does) can keep them free.
+        `room`: pixels that the plot's x domain leaves to text on the right; the page keeps them free when it draws
+        the chart at another width.
         """
         return chart.properties(
             title=self.title(key, **values),
@@ -113,11 +113,11 @@ class Style:
         )
 
     def tooltip(self, **fields: str) -> list[alt.Tooltip]:
-        """What is said of a point that is pointed at: fields by the names they have under charts.tooltip."""
+        """Make the tooltip of a point from fields by their names under charts.tooltip."""
         return [alt.Tooltip(field, title=self.say(f"charts.tooltip.{name}")) for name, field in fields.items()]
 
     def look(self, chart: Any) -> alt.TopLevelMixin:
-        """The common look; for the outermost chart only."""
+        """Apply the common look; for the outermost chart only."""
         ink, muted, faint = INK[0], MUTED[0], FAINT[0]
         text = {"labelColor": muted, "titleColor": ink, "labelFontSize": 11.5, "titleFontSize": 12}
         look: alt.TopLevelMixin = (
@@ -144,7 +144,7 @@ class Style:
         return look
 
     def nothing(self, key: str, **values: Any) -> Any:
-        """A chart that says there is nothing to draw."""
+        """Make a chart that says it has no data."""
         note = alt.Chart(inline([{"text": "\n".join(lines(self.say("charts.nothing"), 46))}]))
         said = note.mark_text(fontSize=14, lineHeight=20, lineBreak="\n", color=MUTED[0]).encode(text="text:N")
         title = alt.TitleParams(self.say(f"charts.{key}.title", **values), subtitle=[self.say("charts.no_data")])
@@ -154,7 +154,7 @@ class Style:
 
 
 def grouped(rows: Sequence[Row], draw: Callable[[list[Row], bool], Any]) -> Any:
-    """Charts of the rows of each `group` below one another; `draw` is told whether it is the last."""
+    """Stack the charts of each `group` of rows; `draw` gets the rows and whether the group is the last."""
     groups = list(dict.fromkeys(row.get("group", "") for row in rows))
     if not any(groups):
         return draw(list(rows), True)
@@ -167,15 +167,15 @@ def grouped(rows: Sequence[Row], draw: Callable[[list[Row], bool], Any]) -> Any:
 
 
 def inline(values: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
-    """Rows as a chart's data; the same rows become one data set, however often they are used.
+    """Turn rows into a chart's data; the same rows become one data set, however often used.
 
-    A frame, because Altair checks every value of plain rows against its schema, which takes minutes.
+    A data frame, because Altair checks every value of plain rows against its schema, which takes minutes.
     """
     return pd.DataFrame([dict(row) for row in values])
 
 
 def lines(text: str, width: int = 104) -> list[str]:
-    """Text as lines of at most `width` half-width characters; breaks at spaces, and anywhere after Japanese."""
+    """Break text into lines of at most `width` half-width characters, at spaces and anywhere after Japanese."""
     done: list[str] = []
     line, used = "", 0
     for piece in _pieces(text):
@@ -187,7 +187,7 @@ def lines(text: str, width: int = 104) -> list[str]:
 
 
 def width_px(text: str) -> float:
-    """About how wide a label is, in pixels."""
+    """Estimate a label's width in pixels."""
     return sum(11.5 if ord(c) > 0x2E7F else 6.4 for c in text)
 
 
@@ -205,7 +205,7 @@ def _pieces(text: str) -> list[str]:
 
 
 def bits(quantization: str | None) -> str:
-    """`4 bit` … `16 bit`, or `other`."""
+    """Name a quantization's number of bits: `4 bit` … `16 bit`, or `other`."""
     name = (quantization or "").upper()
     if name in ("BF16", "F16", "FP16"):
         return "16 bit"
@@ -214,7 +214,7 @@ def bits(quantization: str | None) -> str:
 
 
 def font_directory() -> Path:
-    """Where Noto Sans JP is; raises FontMissing when it is not installed."""
+    """Find the folder of Noto Sans JP; raises FontMissing when the font is not installed."""
     found = importlib.util.find_spec("pylopdf_fonts_jp")
     if found is None or found.origin is None or not (Path(found.origin).parent / "NotoSansJP-Regular.otf").is_file():
         raise FontMissing(
@@ -225,8 +225,8 @@ def font_directory() -> Path:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Where a logarithmic axis from `low` to `high` is labelled: at 1, 2 and 5 times the powers of ten, at fewer places
-    where there are many powers, at more where there would be hardly any."""
+    """Choose the labels of a logarithmic axis: 1, 2 and 5 times the powers of ten, fewer over many powers of ten, more
+    where hardly any would fall between `low` and `high`."""
     powers = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
     fine: tuple[Sequence[float], ...] = ((1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 8), [n / 10 for n in range(10, 100)])
     ticks: list[float] = []

@@ -1,4 +1,4 @@
-"""One measurement as it went: requests running, tokens each second, what others did with the device."""
+"""Draw one measurement over time: requests running, tokens each second, use of the device by others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from servebench.words.marks import starred
 
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
-    """From `timeline`: the seconds of the measurement with the highest output of the run, but for the last, in part."""
+    """Read the seconds of the run's measurement with the highest output from `timeline`, without the last, partial."""
     best = _highest(tables, run)
     if best is None:
         return []
@@ -24,7 +24,7 @@ def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
 
 
 def _highest(tables: Mapping[str, pa.Table], run: str) -> Row | None:
-    """The row of `measurements` with the highest output among those that `timeline` has."""
+    """Find the row of `measurements` with the highest output among those in `timeline`."""
     there = {_key(row) for row in rows_of(tables, "timeline", run)}
     rows = [row for row in rows_of(tables, "measurements", run) if row["output_tok_s"] is not None]
     return max((row for row in rows if _key(row) in there), key=lambda row: row["output_tok_s"], default=None)
@@ -35,7 +35,7 @@ def _key(row: Row) -> tuple[Any, ...]:
 
 
 def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
-    """Three plots over the same seconds; the window is shaded."""
+    """Draw three plots over the same seconds; the window is shaded."""
     best, rows = _highest(tables, run), points(tables, run)
     values: dict[str, Any] = {name: best[name] if best else "–" for name in ("setting", "users", "round")}
     if best is not None:

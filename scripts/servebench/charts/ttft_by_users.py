@@ -1,4 +1,4 @@
-"""TTFT p95 against users: both axes log, with the line."""
+"""Draw TTFT p95 against users: both axes log, with the line."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from servebench.tables.files import Row
 
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
-    """From `settings`; a log axis has no place for 0."""
+    """Read the ranges from `settings` without those from 0, which a log axis cannot show."""
     return [point for point in ranges(tables, "ttft_p95_s", run) if point["low"] > 0]
 
 
 def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
-    """One panel per engine."""
+    """Draw one panel per engine."""
     return against_users(points(tables, run), style, "ttft_by_users", log=True, limit=style.line["ttft_p95_s"])

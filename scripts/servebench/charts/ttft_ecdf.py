@@ -1,4 +1,4 @@
-"""How the time to the first token is distributed, for every measurement."""
+"""Draw the distribution of the time to the first token, for every measurement."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STEPS = 32
 
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
-    """From `ttft`: at most 32 steps per measurement; a share counts failed requests as never answered."""
+    """Read at most 32 steps per measurement from `ttft`; a share counts failed requests as never answered."""
     places = {(row["setting"], row["users"]): row for row in rows_of(tables, "settings", run)}
     return [
         {name: row[name] for name in ("setting", "users", "round")}
@@ -29,7 +29,7 @@ def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
 
 
 def steps(ascending_s: Sequence[float], failures: int) -> list[dict[str, float]]:
-    """(seconds, share of all requests that had a token by then), at evenly spaced ranks, the last always in."""
+    """Choose (seconds, share of all requests with a token by then) at evenly spaced ranks, the last included."""
     count = len(ascending_s)
     ranks = sorted({round(n * count / STEPS) for n in range(1, STEPS + 1)} - {0})
     total = count + failures
@@ -37,7 +37,7 @@ def steps(ascending_s: Sequence[float], failures: int) -> list[dict[str, float]]
 
 
 def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
-    """A panel per setting, a line per number of users and round."""
+    """Draw a panel per setting, a line per number of users and round."""
     rows = points(tables, run)
     if not rows:
         return style.nothing("ttft_ecdf", settings=0)

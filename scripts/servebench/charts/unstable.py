@@ -1,4 +1,4 @@
-"""Pairs of rounds that differ by 20 % or more, the largest first."""
+"""Draw the pairs of rounds that differ by 20 % or more, the largest first."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST = 20
 
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
-    """From `unstable`: at most 20, from 1 (no change) to the ratio of the figure that changed most."""
+    """Read at most 20 pairs from `unstable`, from 1 (no change) to the ratio of the figure that changed most."""
     engines = {row["setting"]: row["engine_kind"] for row in rows_of(tables, "settings", run)}
     return [
         {
@@ -35,7 +35,7 @@ def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
 
 
 def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
-    """The grey band is what counts as stable."""
+    """Draw a bar per pair; ratios in the grey band count as stable."""
     names = {figure: style.say(f"figures.{figure}") for figure in ("output_tok_s", "user_tok_s", "ttft_p95_s")}
     rows = [row | {"kind": names[row["kind"]]} for row in points(tables, run)]
     return intervals(

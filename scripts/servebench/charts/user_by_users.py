@@ -1,4 +1,4 @@
-"""User tok/s against users: users log, speed linear, with the line."""
+"""Draw user tok/s against users: users log, speed linear, with the line."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from servebench.tables.files import Row
 
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
-    """From `settings`."""
+    """Read the ranges from `settings`."""
     return ranges(tables, "user_tok_s", run)
 
 
 def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
-    """One panel per engine."""
+    """Draw one panel per engine."""
     return against_users(points(tables, run), style, "user_by_users", log=False, limit=style.line["user_tok_s"])

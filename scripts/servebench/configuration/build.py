@@ -21,6 +21,7 @@ from servebench.configuration.sections import defaults
 from servebench.load.line import Line
 from servebench.plan import Engine, Evaluations, Model, Plan, Runtime, Setting
 from servebench.tasks import TASKS, sets
+from servebench.tasks.task import FULL
 
 COMMON = ("args", "env", "request", "expect")  # keys of an engine that all its settings share
 
@@ -136,7 +137,7 @@ def _evaluations(config: Mapping[str, Any], engines: Mapping[str, Engine], model
 
 
 def _task_set(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
-    task, chosen = TASKS[name], entry.get("set", sets.FULL)
+    task, chosen = TASKS[name], entry.get("set", FULL)
     path = sets.local(task, chosen, ROOT)
     if path is not None:
         there, sha256 = len(task.load(path)), hashlib.sha256(path.read_bytes()).hexdigest()

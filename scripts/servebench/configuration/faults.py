@@ -27,6 +27,7 @@ from servebench.load.modes import MODES
 from servebench.load.workload import Workload
 from servebench.plan import Runtime
 from servebench.tasks import MEASURES, TASKS, sets
+from servebench.tasks.task import FULL
 
 PINNED = re.compile(r"hf://.*@[0-9a-f]{40}|ollama://.*@sha256:[0-9a-f]{64}")
 
@@ -237,7 +238,7 @@ def _evaluations_faults(
             yield origin.fault([*place, "context"], f"{room}; give more")
     for name, task in tasks.items():
         try:
-            path_ = sets.local(TASKS[name], task.get("set", sets.FULL), ROOT)
+            path_ = sets.local(TASKS[name], task.get("set", FULL), ROOT)
             there = len(TASKS[name].load(path_)) if path_ else None
         except Fault as error:
             yield origin.fault(["evaluations", "tasks", name, "set"], str(error))

@@ -18,7 +18,8 @@ from servebench.engines import ADAPTERS
 from servebench.load.line import Line as Objective
 from servebench.load.modes import MODES
 from servebench.load.workload import ARRIVALS
-from servebench.tasks import MEASURES, TASKS, sets
+from servebench.tasks import MEASURES, TASKS
+from servebench.tasks.task import FULL
 
 # How an engine is started, and the key that says what is started.
 RUNTIMES = {"venv": "environment", "binary": "binary", "container": "image"}
@@ -295,7 +296,7 @@ class Setting(Target, kw_only=True):
 class TaskSet(Section):
     set: Annotated[
         Words, _says("`full`, `small` (40 questions of this project) or a file. See `docs/evaluations.md`.")
-    ] = sets.FULL
+    ] = FULL
     limit: Annotated[
         Count | UnsetType, _says("Only the first so many questions; raising it asks only the added ones.")
     ] = UNSET

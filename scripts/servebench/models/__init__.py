@@ -1,4 +1,4 @@
-"""Model files: fetched once into the user's cache, known by their SHA-256, never usable when wrong or cut.
+"""Fetch model files once into the user's cache, known by their SHA-256, never usable when wrong or cut.
 
 A model is one file (`<cache>/models/<sha256>/<name>`), a snapshot of a Hugging Face repository
 (`<cache>/models/hf/<owner>--<repository>@<revision>/`) or a blob in an Ollama store (`<cache>/models/ollama/`).
@@ -19,7 +19,7 @@ from servebench.models.checking import Mismatch, Wanted, accept, note, noted, re
 from servebench.plan import Model
 
 Progress = Callable[[str], None]
-# One line per source scheme: what fetches `<scheme>://…` into a directory and returns where the model now is.
+# By source scheme: the function that fetches `<scheme>://…` into a directory and returns the model's path.
 SCHEMES: Mapping[str, Callable[[str, Path, Progress], Path]] = {
     "file": file.fetch,
     "https": https.fetch,
@@ -37,13 +37,13 @@ def fetch(
     mirror: str | None = None,
     progress: Progress = lambda line: None,
 ) -> dict[str, Any]:
-    """Bring `model` into the cache and return its manifest; does nothing when it is there already.
+    """Bring `model` into the cache and return its manifest; a model that the cache has is not fetched again.
 
     The manifest: key, name, source or requantize, sha256 (of the file, or of a snapshot's list of files), size_bytes,
     path (relative to the cache root), kind (file|snapshot), quantization, note, facts (`facts.of`), fetch_s (seconds of
-    its download, checks against its source included; None where it did not come over a network in one go), unverified
-    (why it is not known whether what a mirror gave is the source's, else None).
-    Raises `InfrastructureError` when it cannot be had or is not what `sha256` and `size_bytes` say.
+    its download, checks against its source included; None unless one download fetched all of it), unverified
+    (why a mirror's file cannot be known to be the source's, else None).
+    Raises `InfrastructureError` when the model cannot be fetched or differs from its `sha256` or `size_bytes`.
     """
     found = _bring(model, models, cache_root, mirror, progress)
     (sha256, size_bytes), origin = remembered(found), noted(found)
@@ -64,7 +64,7 @@ def fetch(
 
 
 def kept(model: Model, cache_root: Path) -> Path | None:
-    """Where the cache has the model, unchecked; None where it is to be fetched or made."""
+    """Return where the cache has the model, unchecked; None when the cache lacks it."""
     place = _place(model, cache_root)
     return ollama.find(model.source or "", place) if _in_ollama(model) else recorded(place)
 
@@ -73,12 +73,12 @@ def _facts(model: Model, found: Path) -> dict[str, Any]:
     try:
         return facts.of(found)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        told = f"is no whole model ({type(error).__name__}: {error}); name another source"
+        told = f"is not a whole model ({type(error).__name__}: {error}); name another source"
         raise InfrastructureError(f"models.{model.key}: {found} {told}") from error
 
 
 def path(manifest: Mapping[str, Any], cache_root: Path) -> Path:
-    """Where the manifest's model is; raises `InfrastructureError` when it is gone or has another size than fetched."""
+    """Find the manifest's model; raises `InfrastructureError` when it is gone or its size has changed."""
     found: Path = cache_root / manifest["path"]
     if not found.exists():
         raise InfrastructureError(f"models.{manifest['key']}: {found} is gone from the cache; fetch it again")
@@ -101,11 +101,11 @@ def ensure(
     node_local: Path | None = None,
     progress: Progress = lambda line: None,
 ) -> Path:
-    """`path`, after fetching again whatever the cache has lost since the manifest was written.
+    """Return `path` of the manifest's model, fetched again when the cache has lost it since.
 
-    With `node_local` (`scratch.root`) it is the path of a checked copy there; a blob in an Ollama store, where Ollama
-    looks for it, stays in it.
-    Raises `InfrastructureError` when what is fetched now is not what the manifest describes.
+    With `node_local` (`scratch.root`) the path is that of a checked copy in that folder; a blob in an Ollama store,
+    where Ollama looks for it, stays in the store.
+    Raises `InfrastructureError` when the model fetched now differs from the manifest.
     """
     found = _bring(model, models, cache_root, mirror, progress)
     sha256, _ = remembered(found)
@@ -120,7 +120,7 @@ def ensure(
 
 
 def _bring(model: Model, models: Mapping[str, Model], cache_root: Path, mirror: str | None, progress: Progress) -> Path:
-    """The model's place in the cache, after fetching it if need be. One job at a time does so for one model."""
+    """Return the model's place in the cache, fetching the model if need be; one job at a time for each model."""
     place = _place(model, cache_root)
     with locked(cache_root / "models" / "locks" / f"{place.name}.lock", waiting=progress):
         partial = place.with_name(f".partial-{place.name}")
@@ -132,12 +132,12 @@ def _bring(model: Model, models: Mapping[str, Model], cache_root: Path, mirror: 
 
 
 def _in_ollama(model: Model) -> bool:
-    """Whether it is a blob in an Ollama store."""
+    """Tell whether the model is a blob in an Ollama store."""
     return model.source is not None and model.source.startswith("ollama://")
 
 
 def _place(model: Model, cache_root: Path) -> Path:
-    """The cache directory that belongs to this model alone (an Ollama store is shared)."""
+    """Return the cache directory of this model alone (an Ollama store is shared)."""
     base = cache_root / "models"
     if model.sha256:
         return base / model.sha256
@@ -148,7 +148,7 @@ def _place(model: Model, cache_root: Path) -> Path:
 
 
 def _cached(model: Model, place: Path) -> Path | None:
-    """The model where it belongs, if it is whole. What was altered or half deleted there is removed."""
+    """Find the model in `place` if it is whole; remove one that was altered or half deleted."""
     if _in_ollama(model):
         return _blob(model, place)
     found = recorded(place)
@@ -163,8 +163,8 @@ def _cached(model: Model, place: Path) -> Path | None:
 
 
 def _blob(model: Model, store: Path) -> Path | None:
-    """As `_cached` of an Ollama store, in which a blob's name says what it must be. One that is whole stays, even if it
-    is not what is wanted: its tag may mean another by now."""
+    """Find the model in an Ollama store, where a blob's name says its digest. A whole blob stays, even if another model
+    is wanted: its tag may mean another model by now."""
     found = ollama.find(model.source or "", store)
     if found is None:
         return None
@@ -209,7 +209,7 @@ def _obtain(
 def _fetched(
     model: Model, wanted: Wanted, into: Path, mirror: str | None, progress: Progress
 ) -> tuple[Path, dict[str, Any]]:
-    """(the model in `into`, how it came there) from the mirror or, where that has nothing, from its source."""
+    """Fetch the model into `into` from the mirror or, where the mirror lacks it, from its source: (path, how)."""
     assert model.source
     if mirror and (got := mirrors.fetch(mirror, model.source, wanted, into, progress)):
         unverified = mirrors.unverified(mirror, model.source, wanted)
@@ -224,7 +224,7 @@ def _fetched(
 
 
 def _downloaded(source: str, got: Path, there: set[str]) -> bool:
-    """Whether `got` came over a network, all of it now: nothing of it was `there` before."""
+    """Tell whether one download fetched all of `got`: nothing of it was `there` before."""
     if source.startswith("ollama://"):
         return not any(name.startswith(got.name) for name in there)
     return source.startswith(("https://", "hf://")) and not there and not hf.kept_elsewhere(source)

@@ -1,4 +1,4 @@
-"""Is this the file that was asked for? SHA-256 and size, remembered beside the file so that it is hashed only once."""
+"""Check a file's SHA-256 and size, remembered beside the file so that it is hashed only once."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ STAMP = ".servebench.json"  # in a file's directory, or in the snapshot itself
 
 
 class Mismatch(ValueError):
-    """A file is not the one that was wanted. The text says what was expected and what was found."""
+    """A file differs from the wanted file; the text gives the expected and the actual size or SHA-256."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a model must be; None where it is not known beforehand."""
+    """The SHA-256 and size a model must have; None where not known beforehand."""
 
     sha256: str | None = None
     size_bytes: int | None = None
 
 
 def accept(path: Path, wanted: Wanted) -> None:
-    """Check a file or a snapshot's directory against `wanted`; raises `Mismatch`. Remembers the hash it found."""
+    """Check a file or a snapshot's directory against `wanted`; raises `Mismatch`. Remembers the hash."""
     size_bytes = size(path)
     if wanted.size_bytes is not None and size_bytes != wanted.size_bytes:
         raise Mismatch(
@@ -42,12 +42,12 @@ def accept(path: Path, wanted: Wanted) -> None:
 
 
 def note(path: Path, **origin: Any) -> None:
-    """Remember of what `accept` let through how it came, until it is altered."""
+    """Remember how an accepted file came, until the file is altered."""
     _remember(path, {**_stamps(path)[_label(path)], "origin": origin})
 
 
 def noted(path: Path) -> dict[str, Any]:
-    """What `note` was told; {} where it was told nothing."""
+    """Return what `note` remembered of a file; {} without a note."""
     return dict(_stamps(path).get(_label(path), {}).get("origin", {}))
 
 
@@ -58,12 +58,12 @@ def _remember(path: Path, stamp: dict[str, Any]) -> None:
 
 
 def remembered(path: Path) -> tuple[str, int]:
-    """(sha256, size in bytes) of what `accept` let through."""
+    """Return (sha256, size in bytes) of an accepted file."""
     return _remembered_sha256(path) or _sha256(path), size(path)
 
 
 def recorded(place: Path) -> Path | None:
-    """The file or snapshot that `accept` let through in the directory `place`, if it is still there."""
+    """Return the file or snapshot that was accepted in the directory `place`, if it still exists."""
     for label in _stamps_at(place / STAMP):
         if (place / label).exists():
             return place if label == "." else place / label
@@ -71,12 +71,12 @@ def recorded(place: Path) -> Path | None:
 
 
 def size(path: Path) -> int:
-    """Size in bytes of a file, or of all files of a snapshot."""
+    """Compute the size in bytes of a file, or of all files of a snapshot."""
     return sum(entry.stat().st_size for entry in files(path))
 
 
 def files(path: Path) -> list[Path]:
-    """A file itself; of a snapshot's directory all files that are not hidden, in order."""
+    """List a file itself; of a snapshot's directory, all files that are not hidden, in order."""
     if not path.is_dir():
         return [path]
     return sorted(
@@ -87,7 +87,7 @@ def files(path: Path) -> list[Path]:
 
 
 def _sha256(path: Path) -> str:
-    """A file's SHA-256; a snapshot's is that of its sorted lines `<sha256>  <path>`, as of sha256sum."""
+    """Compute a file's SHA-256; for a snapshot, that of its sorted lines `<sha256>  <path>`, as sha256sum prints."""
     if not path.is_dir():
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -98,7 +98,7 @@ def _sha256(path: Path) -> str:
 
 
 def _seen(path: Path) -> list[list[Any]]:
-    """Size and modification time of each file: unchanged since it was hashed, or hashed again."""
+    """Return size and modification time of each file; a file whose pair changed is hashed again."""
     return [[f.name, f.stat().st_size, f.stat().st_mtime_ns] for f in files(path)]
 
 

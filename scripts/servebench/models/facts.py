@@ -1,4 +1,4 @@
-"""What a model file says about itself: a GGUF's metadata, or a snapshot's config.json."""
+"""Read what a model file says about itself: a GGUF's metadata, or a snapshot's config.json."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from servebench.models.kv_cache import Cache, Layer, from_config, from_gguf
 
 
 def of(path: Path) -> dict[str, Any]:
-    """Facts of a GGUF or of a snapshot with a config.json; {} for any other file.
+    """Read the facts of a GGUF or of a snapshot with a config.json; {} for any other file.
 
     architecture, name, quantization (the tensor type that holds most of the weights), parameters, context_length,
     layers, kv_heads and head_size (of the layers that have a KV cache; a list where they differ), sliding_window,
@@ -28,7 +28,7 @@ def of(path: Path) -> dict[str, Any]:
 
 
 def metadata(path: Path) -> dict[str, Any]:
-    """All key-value pairs of a GGUF except its tokenizer's long lists."""
+    """Read all key-value pairs of a GGUF except its tokenizer's long lists."""
     from gguf import GGUFReader
 
     return _metadata(GGUFReader(path))
@@ -105,7 +105,7 @@ def _cache_facts(cache: Cache) -> dict[str, Any]:
 
 
 def cache(facts: Mapping[str, Any]) -> Cache | None:
-    """The KV cache that `of` found, for arithmetic; None where it is not known."""
+    """Build the KV cache from the facts of `of`, for arithmetic; None where they lack it."""
     if "kv_layers" not in facts:
         return None
     groups = [dict(group) for group in facts["kv_layers"]]

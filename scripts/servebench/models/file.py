@@ -11,7 +11,7 @@ from servebench.machine.infrastructure import InfrastructureError
 
 
 def path_of(source: str) -> Path:
-    """The path a source names."""
+    """Return the path a source names."""
     return Path(unquote(source.removeprefix("file://"))).expanduser()
 
 

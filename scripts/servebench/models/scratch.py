@@ -1,4 +1,4 @@
-"""A node's own disk: models are copied there and the copy checked, so that an engine does not load over the network."""
+"""Copy models to a node's own disk and check the copy, so that an engine does not load over the network."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from servebench.models.checking import Mismatch, Wanted, accept, recorded, size
 
 
 def root(configured: str | None) -> Path | None:
-    """The folder: `configured` (runtime.scratch), else $SERVEBENCH_SCRATCH; None when models stay where they are.
+    """Return the folder: `configured` (runtime.scratch), else $SERVEBENCH_SCRATCH; None when no copies are wanted.
 
-    It may hold variables of the batch system, such as $SLURM_JOB_ID. Raises `InfrastructureError` for an unset one.
+    The path may hold variables of the batch system, such as $SLURM_JOB_ID. Raises `InfrastructureError` when such a
+    variable is unset.
     """
     given = configured or os.environ.get("SERVEBENCH_SCRATCH")
     if not given:
@@ -26,9 +27,9 @@ def root(configured: str | None) -> Path | None:
 
 
 def copied(model: Path, sha256: str, scratch: Path, progress: Callable[[str], None]) -> Path:
-    """The model's copy under `scratch`, made and checked against `sha256` if it is not there; one job at a time.
+    """Return the model's copy under `scratch`, made and checked against `sha256` if missing; one job at a time.
 
-    Raises `InfrastructureError` when it does not fit or the copy is not the original.
+    Raises `InfrastructureError` when the copy does not fit or differs from the original.
     """
     folder = scratch / "servebench-models"
     place, wanted = folder / sha256, Wanted(sha256, size(model))
@@ -56,7 +57,7 @@ def _whole(found: Path, wanted: Wanted) -> bool:
 
 
 def _copy(model: Path, place: Path, wanted: Wanted) -> Path:
-    """Copy beside `place`, read the copy back, and only then let it appear."""
+    """Copy beside `place`, read the copy back, and only then move it to `place`."""
     partial = place.with_name(f".partial-{place.name}")
     for old in (partial, place):
         shutil.rmtree(old, ignore_errors=True)

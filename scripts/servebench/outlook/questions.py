@@ -11,7 +11,7 @@ from servebench.machine.infrastructure import InfrastructureError
 from servebench.plan import Model, TaskSet
 from servebench.plan.layout import Layout
 from servebench.tasks import TASKS, sets
-from servebench.tasks.task import Question, Task
+from servebench.tasks.task import FULL, Question, Task
 
 
 def asked_questions(results: Path, task: str, asked: TaskSet) -> list[Question]:
@@ -25,7 +25,7 @@ def asked_questions(results: Path, task: str, asked: TaskSet) -> list[Question]:
 
 def find(
     task: Task,
-    name: str = sets.FULL,
+    name: str = FULL,
     *,
     cache_root: Path,
     mirror: str | None = None,

@@ -1,4 +1,4 @@
-"""What the data says, in sentences. Each is a key of labels.yaml with values, so that both languages say the same.
+"""Say what the data shows, in sentences. Each is a key of labels.yaml with values, so that both languages say the same.
 
 A sentence never claims more than the ranges allow: where they overlap it says that the rounds do not separate them.
 No cause is ever stated.
@@ -24,7 +24,7 @@ FEW, SOME = 2, 16  # up to how many users count as one person trying, and as a s
 
 @dataclass(frozen=True)
 class Sentence:
-    """A text of labels.yaml under `page.` and what is filled in; `rows`: (id, name) of the rows it is from."""
+    """A text of labels.yaml under `page.` with its values; `rows`: (id, name) of the rows it is from."""
 
     key: str
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -33,8 +33,8 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Card:
-    """A use, the settings for it at a number of users, what speaks for them and where they do not fit; without any,
-    the evidence is why there is none."""
+    """A use, its candidate settings at a number of users, their evidence and their limits; without candidates, the
+    evidence says why."""
 
     use: str
     evidence: Sequence[Sentence]
@@ -44,7 +44,7 @@ class Card:
 
 
 def answer(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> list[Sentence]:
-    """Three sentences with their caveats: the highest output, where the line is met, the fastest for one user."""
+    """Write three sentences with their caveats: the highest output, where the line is met, the fastest for one user."""
     tried = rows_of(tables, "settings", run)
     rows = [row for row in tried if row["rounds"]]
     if not rows:
@@ -60,7 +60,7 @@ def answer(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> list[Sentenc
 
 
 def _highest(rows: Sequence[Row], figure: str, users: int | None, key: str) -> Iterator[Sentence]:
-    """Which setting is ahead at this number of users, of which of the others it is not separated."""
+    """Say which setting is ahead at this number of users, and from which others the rounds do not separate it."""
     there = [row for row in rows if row["users"] == users and row[f"{figure}_min"] is not None]
     if not there:
         return
@@ -100,21 +100,21 @@ def _line(rows: Sequence[Row], plan: Plan) -> Iterator[Sentence]:
 
 
 def met_at_most(rows: Sequence[Row]) -> list[Row]:
-    """The rows that meet the line at the largest number of users at which any does; none when none does."""
+    """List the rows that meet the line at the largest number of users at which any row does."""
     met = [row for row in rows if row["meets_line_both_rounds"]]
     most = max((row["users"] for row in met), default=None)
     return [row for row in met if row["users"] == most]
 
 
 def _has_gap(rows: Sequence[Row], setting: str) -> bool:
-    """Whether the setting misses the line at fewer users than it meets it with."""
+    """Tell whether the setting misses the line at fewer users than it meets it with."""
     own = sorted((row["users"], row["meets_line_both_rounds"]) for row in rows if row["setting"] == setting)
     most = max(users for users, met in own if met)
     return any(met is False for users, met in own if users < most)
 
 
 def covered(plan: Plan) -> Sentence:
-    """What the range of the rounds tells of the true median, which is in it with probability 1 − 2^(1 − rounds)."""
+    """Say how likely the range of the rounds holds the true median: with probability 1 − 2^(1 − rounds)."""
     if plan.rounds == 1:
         return Sentence("charts.one_round")
     return Sentence("charts.covered", {"rounds": plan.rounds, "share": f"{100 - 200 / 2**plan.rounds:.3g}"})
@@ -129,7 +129,7 @@ def _caveats(rows: Sequence[Row], plan: Plan) -> Iterator[Sentence]:
 
 
 def cards(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> list[Card]:
-    """One person, a small group, many: for each the settings that meet the line there, or why there are none."""
+    """Fill a card each for one person, a small group and many: the settings that meet the line, or why none does."""
     rows = [row for row in rows_of(tables, "settings", run) if row["rounds"]]
     uses: list[tuple[str, str, Callable[[int], bool]]] = [
         ("one", "user_tok_s", lambda users: users < FEW),
@@ -145,7 +145,7 @@ def cards(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> list[Card]:
 
 
 def _without(rows: Sequence[Row], plan: Plan) -> Sentence:
-    """Why there is no candidate among what was measured for a use."""
+    """Say why a use has no candidate among the measured settings."""
     judged = [row for row in rows if row["meets_line_both_rounds"] is not None]
     if judged:
         return Sentence("card.none_met", {"judged": len(judged), "rounds": plan.rounds})
@@ -178,7 +178,7 @@ def _card(use: str, figure: str, users: int, rows: Sequence[Row], plan: Plan) ->
 
 
 def _limits(row: Row, rows: Sequence[Row], plan: Plan) -> Iterator[Sentence]:
-    """Where the setting next misses the line, and by what; or that nothing more was measured."""
+    """Say where the setting next misses the line, and by what; or that nothing beyond was measured."""
     beyond = [other for other in rows if other["setting"] == row["setting"] and other["users"] > row["users"]]
     missed = [other for other in beyond if other["meets_line_both_rounds"] is False]
     if not missed:
@@ -198,20 +198,20 @@ def _limits(row: Row, rows: Sequence[Row], plan: Plan) -> Iterator[Sentence]:
 
 
 def sources(rows: Sequence[Row]) -> list[tuple[str, str]]:
-    """Where on the page the rows are: id and name of each."""
+    """List id and name of each row on the page."""
     return [(anchor(row), f"{row['setting']} · {row['users']}") for row in rows]
 
 
 def starred(row: Row) -> str:
-    """The row's setting, with the star that the tables show where the row has a mark."""
+    """Name the row's setting, with the tables' star when the row has a mark."""
     return f"{row['setting']}*" if row["marks"] else str(row["setting"])
 
 
 def named(rows: Sequence[Row], figure: str) -> str:
-    """`a (1–2), b* (3)`."""
+    """Join settings and ranges: `a (1–2), b* (3)`."""
     return ", ".join(f"{starred(row)} ({span_of(row, figure)})" for row in rows)
 
 
 def span_of(row: Row, figure: str) -> str:
-    """The range of one of its figures, as written."""
+    """Write the range of one of the row's figures."""
     return span(row[f"{figure}_min"], row[f"{figure}_max"])

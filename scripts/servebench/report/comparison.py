@@ -1,4 +1,4 @@
-"""`servebench compare A B`: two experiments side by side, from their tables and plans; nothing is measured.
+"""Compare two experiments from their tables and plans (`servebench compare A B`); nothing is measured.
 
 Two ranges are called separated only where both have two rounds or more and, as they are written, no value in common.
 """
@@ -72,7 +72,7 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """A condition that is not the same in both, and the settings it concerns."""
+    """A condition that differs between the two, and the settings it concerns."""
 
     what: str
     first: str
@@ -82,7 +82,7 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Two experiments side by side."""
+    """The pairs of figures of two experiments, and the conditions in which they differ."""
 
     first: Experiment
     second: Experiment
@@ -92,12 +92,12 @@ class Comparison:
 
     @property
     def evaluated(self) -> bool:
-        """Whether either has evaluated answers, which are left out here."""
+        """Tell whether either evaluated answers, which a comparison leaves out."""
         return any(experiment.plan.evaluations is not None for experiment in (self.first, self.second))
 
 
 def read(name: str) -> Experiment:
-    """An experiment by its name, or by its folder; raises NothingToCompare where its tables are not made yet."""
+    """Read an experiment by its name or folder; raises NothingToCompare when its tables are not made yet."""
     folder = next((f for f in (Path(name), RESULTS / name) if Layout(f).plan.exists()), None)
     if folder is None:
         raise NothingToCompare(f"{name}: is neither a folder with a plan.json nor an experiment under results/")
@@ -108,7 +108,7 @@ def read(name: str) -> Experiment:
 
 
 def compare(first: Experiment, second: Experiment) -> Comparison:
-    """Settings × users of the same run that both have measured; raises NothingToCompare when there are none."""
+    """Pair the settings × users of a run that both measured; raises NothingToCompare when they share none."""
     one, other = _measured(first), _measured(second)
     both = [place for place in one if place in other]
     if not both:
@@ -154,7 +154,7 @@ def _pair(one: Row, other: Row, figure: str) -> Pair:
 def _differences(
     first: Experiment, second: Experiment, settings: Mapping[tuple[str, str], None]
 ) -> Iterator[Difference]:
-    """Each condition in which the two differ, once for all settings with the same two values."""
+    """List each condition in which the two differ, once for all settings with the same two values."""
     found: dict[tuple[str, str, str], list[str]] = {}
     for run, setting in settings:
         one, other = (_conditions(experiment, run, setting) for experiment in (first, second))
@@ -167,7 +167,7 @@ def _differences(
 
 
 def _conditions(experiment: Experiment, run: str, setting: str) -> dict[str, str]:
-    """What a setting was measured under, as text; several values where its measurements differ in it."""
+    """Describe what a setting was measured under, as text; several values where its measurements differ."""
     rows = [row for row in rows_of(experiment.tables, "measurements", run) if row["setting"] == setting]
     seen = {what: {str(row[what]) for row in rows if row[what] is not None} for what in MEASURED}
     conditions = {what: "; ".join(sorted(values)) or "–" for what, values in seen.items()}
@@ -178,7 +178,7 @@ def _conditions(experiment: Experiment, run: str, setting: str) -> dict[str, str
 
 
 def _leaves(content: Mapping[str, Any], place: str = "") -> dict[str, str]:
-    """What stands in nested mappings, as text by dotted name, without what is LEFT_OUT; empty ones are nothing."""
+    """Flatten nested mappings to text by dotted name, without LEFT_OUT and empty values."""
     found: dict[str, str] = {}
     for key, value in content.items():
         name = f"{place}{key}"
@@ -193,7 +193,7 @@ def _leaves(content: Mapping[str, Any], place: str = "") -> dict[str, str]:
 
 
 def counts(comparison: Comparison, figure: str) -> dict[str, int]:
-    """Of a figure: how many pairs there are, how many are separated, in how many of these the second is higher."""
+    """Count the pairs of a figure: all, separated ones, and separated ones in which the second is higher."""
     pairs = [pair for pair in comparison.pairs if pair.figure == figure and pair.verdict]
     apart = [pair for pair in pairs if pair.verdict == "separated"]
     higher = sum(pair.ratio is None or pair.ratio > 1 for pair in apart)  # no ratio: the first is 0 in all rounds

@@ -1,4 +1,4 @@
-"""The page of `servebench compare`: two experiments side by side, in both languages, in the style of the page."""
+"""Lay out the page of `servebench compare`, in both languages, in the style of the report page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from servebench.words.numbers import digits
 
 
 def page(found: comparison.Comparison) -> str:
-    """The page as text; it needs nothing beside itself."""
+    """Render the page as text; it needs no other file."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(spoken.HERE), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )

@@ -1,4 +1,4 @@
-"""What stands on the page beside prose and charts: the ○ table, all values, what is missing, the conditions."""
+"""Fill the page's tables: which settings meet the line, all values, gaps, conditions."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ COLUMNS = ("output_tok_s", "user_tok_s", "ttft_p50_s", "ttft_p95_s", "target_req
 
 
 def anchor(row: Row) -> str:
-    """The id of a row of the table of all values."""
+    """Return the id of a row of the table of all values."""
     return f"row-{row['run']}-{row['setting']}-{row['users']}"
 
 
 def start(run: str, setting: str) -> str:
-    """The id of a row of the table of starts and memory."""
+    """Return the id of a row of the table of starts and memory."""
     return f"start-{run}-{setting}"
 
 
 def matrix(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> dict[str, Any]:
-    """Setting × users: `users`, and `rows` of a setting with its cells (None where nothing was to be measured)."""
+    """Fill the table of setting × users: `users`, and `rows` of a setting with its cells (None where not planned)."""
     settings = [setting for setting in plan.settings.values() if setting.run == run]
     users = sorted({level for setting in settings for level in setting.users})
     found = {(row["setting"], row["users"]): row for row in rows_of(tables, "settings", run)}
@@ -59,7 +59,7 @@ def _cell(row: Row | None, planned: bool) -> dict[str, Any] | None:
 
 
 def values(tables: Mapping[str, pa.Table], run: str) -> list[dict[str, Any]]:
-    """A row of the table of all values for each setting × users: texts, and numbers to sort by."""
+    """Fill the table of all values, a row for each setting × users: texts, and numbers to sort by."""
     return [
         {
             "anchor": anchor(row),
@@ -110,7 +110,7 @@ def missing(tables: Mapping[str, pa.Table], plan: Plan) -> list[dict[str, Any]]:
 
 
 def servers(tables: Mapping[str, pa.Table], plan: Plan) -> list[dict[str, Any]]:
-    """How each setting was launched, once for each engine build, machine and model file; its first launch for each."""
+    """List how each setting was launched: its first launch on each engine build, machine and model file."""
     seen: list[dict[str, Any]] = []
     for row in rows_of(tables, "sessions"):
         setting = plan.settings.get(row["setting"])
@@ -135,19 +135,19 @@ def servers(tables: Mapping[str, pa.Table], plan: Plan) -> list[dict[str, Any]]:
 
 
 def machines(tables: Mapping[str, pa.Table]) -> list[tuple[str, int | None, float | None]]:
-    """(name, cores, memory in GiB) of each machine that a server ran on, once, in the order of the launches."""
+    """List (name, cores, memory in GiB) of each machine that a server ran on, once, in the order of the launches."""
     rows = [row for row in rows_of(tables, "sessions") if row["machine"]]
     return list(dict.fromkeys((row["machine"], row["cores"], row["machine_memory_gib"]) for row in rows))
 
 
 def notes(plan: Plan) -> list[tuple[str, Any]]:
-    """(what, text or text per language) for each note on a model or setting, each note once."""
+    """List (subject, text or text per language) for each note on a model or setting, each note once."""
     found = [(model.name + f" {model.quantization or ''}", model.note) for model in plan.models.values() if model.note]
     return found + [(setting.name, setting.note) for setting in plan.settings.values() if setting.note]
 
 
 def unverified(plan: Plan) -> list[tuple[str, Any]]:
-    """(models it concerns, or nothing; text or text per language): what could not be checked, each text once."""
+    """List what could not be checked as (models, or none; text or text per language), each text once."""
     found: dict[str, tuple[list[str], Any]] = {}
     for where, text in requirements.unverified(plan):
         found.setdefault(canonical(text), ([], text))[0].append(where)
@@ -155,8 +155,8 @@ def unverified(plan: Plan) -> list[tuple[str, Any]]:
 
 
 def round_trips(tables: Mapping[str, pa.Table], plan: Plan) -> list[dict[str, Any]]:
-    """Per setting behind a URL, milliseconds to the server and back: `p50` of each launch, `range` of single requests;
-    both None where it was not measured."""
+    """List the round trip of each setting behind a URL, milliseconds: `p50` of each launch, `range` of single requests;
+    both None where not measured."""
     found = []
     for setting in plan.settings.values():
         if setting.engine.kind != "url":
@@ -175,7 +175,7 @@ def round_trips(tables: Mapping[str, pa.Table], plan: Plan) -> list[dict[str, An
 
 
 def cold_starts(tables: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
-    """Per setting the range over its launches: seconds of the model's download, to healthy and to the first token;
+    """List the ranges over each setting's launches: seconds of the model's download, to healthy and to the first token;
     memory, CPUs and threads."""
     found: dict[tuple[str, str], list[Row]] = {}
     for row in rows_of(tables, "sessions"):

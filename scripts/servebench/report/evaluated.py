@@ -1,4 +1,4 @@
-"""What the page shows of the evaluated answers: who was asked, what each comparison says, and what lies behind it."""
+"""Fill the page's part on evaluated answers: targets, comparisons, and the counts behind them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FIVE_WAYS = ("exact", "fixed_with_extra_edits", "unchanged", "other_edit", "unpa
 
 @dataclass(frozen=True, kw_only=True)
 class Fold:
-    """A table that opens on demand: its id on the page, name, a note beside it, and rows of cells under the heads.
+    """A table that opens on demand: id on the page, name, note, heads, and rows of cells.
 
     The first cell of a row names it; a cell with a text per language is a sentence, any other a figure.
     """
@@ -37,7 +37,7 @@ class Fold:
 
 
 def targets(tables: Mapping[str, pa.Table], plan: Plan) -> list[dict[str, Any]]:
-    """A row of the table of targets for each that was asked: what answered, how much of it, what to know of it."""
+    """Fill the table of targets: engine and model file, share answered, remarks."""
     asked = plan.evaluations.targets if plan.evaluations else {}
     return [
         {name: row[name] for name in _TARGET} | {"notes": list(_target_notes(asked[row["target"]], plan))}
@@ -52,7 +52,7 @@ _TARGET = (
 
 
 def _target_notes(target: Setting, plan: Plan) -> Iterator[tuple[str, Any]]:
-    """What is said of the target and of its model; of one that was made from another, that it is no better than it."""
+    """List the notes on a target and its model; a requantized model is no better than its source."""
     if target.note:
         yield "note", target.note
     if target.model.note:
@@ -63,7 +63,7 @@ def _target_notes(target: Setting, plan: Plan) -> Iterator[tuple[str, Any]]:
 
 
 def comparisons(tables: Mapping[str, pa.Table]) -> list[Fold]:
-    """For each measure its comparisons with the baseline, each with what it says in words and the flips both ways."""
+    """Fill the comparisons with the baseline, by measure, each with its sentence and the flips in both directions."""
     heads = [_word(name) for name in ("target", "repeat", "said", "difference", "p", "questions")]
     return [
         Fold(
@@ -82,7 +82,7 @@ def comparisons(tables: Mapping[str, pa.Table]) -> list[Fold]:
 
 
 def compared_id(measure: str) -> str:
-    """The id on the page of the comparisons of a measure."""
+    """Return the id of a measure's comparisons on the page."""
     return f"compared-{measure}"
 
 
@@ -99,7 +99,7 @@ def _points(row: Row) -> str:
 
 
 def _said(row: Row) -> Mapping[str, str]:
-    """The verdict as a sentence, and the flips in both directions beside those of the baseline against itself."""
+    """Say the verdict as a sentence, with the flips in both directions beside the baseline's own."""
     known = row["noise_first_only"] is not None
     flips = {"base_only": row["base_only"], "other_only": row["other_only"]}
     if known:
@@ -110,7 +110,7 @@ def _said(row: Row) -> Mapping[str, str]:
 
 
 def under_load(tables: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
-    """Each target beside users against itself on an idle server, by measure, with what that says in words."""
+    """Compare each target beside users with itself on an idle server, by measure, each with its sentence."""
     return [
         {name: row[name] for name in ("target", "measure", "n", "questions", "base_only", "other_only")}
         | {"difference": _points(row)}
@@ -120,7 +120,7 @@ def under_load(tables: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
 
 
 def proofreading(tables: Mapping[str, pa.Table]) -> list[Fold]:
-    """For each category of sentences, of each target how many ended in each of five ways; all of them first."""
+    """Count, for each category of sentences and target, how many ended in each of five ways; all sentences first."""
     by_category = _by(rows_of(tables, "proofreading"), "category")
     first = [name for name in ("all-errors", "all-clean") if name in by_category]
     return [
@@ -136,7 +136,7 @@ def proofreading(tables: Mapping[str, pa.Table]) -> list[Fold]:
 
 
 def positions(tables: Mapping[str, pa.Table]) -> Fold | None:
-    """Of each target and repeat, by the place of the right choice: right answers of how many, and how often chosen."""
+    """List right answers and choices by the place of the right choice, for each target and repeat."""
     rows = rows_of(tables, "positions")
     if not rows:
         return None
@@ -150,7 +150,7 @@ def positions(tables: Mapping[str, pa.Table]) -> Fold | None:
 
 
 def replies(tables: Mapping[str, pa.Table]) -> list[Fold]:
-    """For each measure and target: how long the replies were, how many gave no answer and how, what leaked in."""
+    """List, by measure and target, the replies' lengths, those without an answer, and other languages in them."""
     rows = [row for row in rows_of(tables, "scores") if row["headline"]]
     counted = ("n", *NUMBERS, *NO_ANSWER, *LEAKS)
     heads = [_word(name) for name in ("target", "answered", *counted[1:])]
@@ -161,14 +161,14 @@ def replies(tables: Mapping[str, pa.Table]) -> list[Fold]:
 
 
 def _repeats(rows: Sequence[Row], figures: Sequence[str]) -> Iterator[Sequence[Text]]:
-    """A line for each target, the repeats of each figure side by side; once where they are the same."""
+    """Make a line for each target with each figure of the repeats side by side; once where they are equal."""
     for target, own in _by(rows, "target").items():
         repeats = sorted(own, key=lambda row: row["repeat"])
         yield (target, *(" · ".join(dict.fromkeys(digits(row[figure]) for row in repeats)) for figure in figures))
 
 
 def _by(rows: Sequence[Row], *columns: str) -> dict[Any, list[Row]]:
-    """Rows by the value of a column, or by the values of several, in the order of the table."""
+    """Group rows by the value of a column, or the values of several, in the order of the table."""
     found: dict[Any, list[Row]] = {}
     for row in rows:
         values = tuple(row[column] for column in columns)

@@ -35,8 +35,7 @@ QUICKSTART = ("config/config.yaml",)  # what is run where no configuration is na
 
 
 def build(style: Mapping[str, Any], results: Path) -> Path:
-    """Write `<results>/report/index.html` from the tables and plan.json of an experiment; returns its path. Its answer
-    is also said on the console.
+    """Write `<results>/report/index.html` from an experiment's tables and plan.json, log its answer, return the path.
 
     `style` is the configuration's `charts` section.
     """
@@ -54,14 +53,14 @@ def build(style: Mapping[str, Any], results: Path) -> Path:
 
 
 def answers(tables: Mapping[str, pa.Table], plan: Plan, language: str) -> Iterator[str]:
-    """The answer of each run, sentence by sentence, as plain text."""
+    """Yield the answer of each run, sentence by sentence, as plain text."""
     for run in plan.runs:
         for said in answer.answer(tables, plan, run):
             yield spoken(f"page.{said.key}", **said.values)[language]
 
 
 def page(tables: Mapping[str, pa.Table], plan: Plan, style: Mapping[str, Any] | None = None) -> str:
-    """The page as text. `tables` are those there are; what is not there is said to be missing."""
+    """Render the page as text. A table that is absent from `tables` is reported as missing."""
     figures, data = drawn(tables, plan, style or {})
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
@@ -111,7 +110,7 @@ def page(tables: Mapping[str, pa.Table], plan: Plan, style: Mapping[str, Any] | 
 
 
 def _chart_name(name: str) -> dict[str, str]:
-    """The title of a chart that has nothing to draw: … for what only its data would say."""
+    """Return the title of a chart without data: … for the values it would name."""
     return {code: re.sub(r"{[^}]*}", "…", text) for code, text in words(f"charts.{name}.title").items()}
 
 
@@ -133,7 +132,7 @@ def _run(tables: Mapping[str, pa.Table], plan: Plan, run: str, figures: Sequence
 def drawn(
     tables: Mapping[str, pa.Table], plan: Plan, style: Mapping[str, Any]
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The charts there is data for, and what the script needs: specifications by language, data sets once, colours."""
+    """Draw the charts that have data, and the script's input: specifications by language, data sets, colours."""
     looks = {language: Style.configured({**style, "language": language}, plan) for language in LANGUAGES}
     figures: list[dict[str, Any]] = []
     specifications: dict[str, dict[str, Any]] = {}
@@ -157,7 +156,7 @@ def drawn(
 
 
 def _client(tables: Mapping[str, pa.Table]) -> Row | None:
-    """The calibration at the most users, in milliseconds; None without one."""
+    """Return the calibration at the most users, in milliseconds; None without a calibration."""
     rows = [row for row in rows_of(tables, "calibration") if row["ttft_error_p99_s"] is not None]
     if not rows:
         return None
@@ -167,7 +166,7 @@ def _client(tables: Mapping[str, pa.Table]) -> Row | None:
 
 
 def _workloads(plan: Plan) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Per run, what was asked of the server: name and value as in the configuration."""
+    """List each run's workload: name and value as in the configuration."""
     found = []
     for run in plan.runs:
         setting = next((s for s in plan.settings.values() if s.run == run), None)
@@ -180,7 +179,7 @@ def _workloads(plan: Plan) -> list[tuple[str, list[tuple[str, str]]]]:
 
 
 def _files(tables: Mapping[str, pa.Table], plan: Plan) -> list[tuple[str, str, bool]]:
-    """(name, address, whether it is inside the page): CSV inside, Parquet and JSON beside it."""
+    """List the files as (name, address, whether inside the page): CSV inside, Parquet and JSON beside the page."""
     names = [name for name in SCHEMAS if name in tables]
     main = [name for name in names if name in ("settings", "measurements")]
     inside = [(f"{n}.csv", "data:text/csv;charset=utf-8," + quote(content.as_csv(tables[n])), True) for n in main]

@@ -1,4 +1,4 @@
-"""What the page shows of the source's figures and facts beside what was found here."""
+"""Fill the page's part on published figures and facts beside ours."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from servebench.words.numbers import digits, span
 
 
 def figures(tables: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
-    """Per run and figure: cells published, of these measured here, of these with overlapping ranges; ratios."""
+    """Count, by run and figure, the published cells, those measured here, those with overlapping ranges; ratios."""
     found: dict[tuple[str, str], list[Row]] = {}
     for row in rows_of(tables, "reproduction"):
         found.setdefault((row["run"], row["figure"]), []).append(row)
@@ -36,7 +36,7 @@ def figures(tables: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
 
 
 def cells(tables: Mapping[str, pa.Table]) -> list[Fold]:
-    """Of each run, every cell: the published range, ours, ours ÷ published, and whether the ranges overlap."""
+    """List every cell of each run: the published range, ours, ours ÷ published, and whether the ranges overlap."""
     found: dict[str, dict[tuple[str, int], dict[str, str]]] = {}
     for row in rows_of(tables, "reproduction"):
         found.setdefault(row["run"], {}).setdefault((row["setting"], row["users"]), {})[row["figure"]] = _cell(row)
@@ -67,7 +67,7 @@ def _cell(row: Row) -> str:
 
 
 def expected(tables: Mapping[str, pa.Table]) -> dict[str, Any]:
-    """Facts published of the settings: how many are as published, and each other one once, by what was found."""
+    """Count the settings' facts that are as published, and list each that differs once, with our value."""
     rows = rows_of(tables, "expected")
     others = [tuple(row[n] for n in ("run", "setting", "what", "published", "found")) for row in rows if not row["met"]]
     names = ("run", "setting", "what", "published", "found")

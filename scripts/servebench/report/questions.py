@@ -1,4 +1,4 @@
-"""Questions people ask, answered from the data; where it cannot answer, that is the answer.
+"""Answer the questions people ask from the data; where the data cannot answer, say so.
 
 As in `answer`: ranges that overlap are not told apart, fewer than two rounds tell nothing apart, no cause is stated,
 and every figure comes with the rows it is from.
@@ -34,7 +34,7 @@ class Question:
 
 
 def questions(tables: Mapping[str, pa.Table], plan: Plan) -> list[Question]:
-    """All questions that the experiment could answer, those of each run first."""
+    """List all questions that the experiment could answer, those of each run first."""
     of_run: dict[str, Callable[[Mapping[str, pa.Table], Plan, str], Answer]] = {
         "people": _people,
         "alone": _alone,
@@ -60,7 +60,7 @@ def _good(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
 
 
 def _people(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> Answer:
-    """The most users with which some setting meets the line, and what a user is here."""
+    """Say the most users with which some setting meets the line, and what a user is here."""
     rows = _good(tables, run)
     if not any(row["meets_line_both_rounds"] is not None for row in rows):
         return
@@ -80,7 +80,7 @@ def _people(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> Answer:
 
 
 def _pauses(rows: Sequence[Row], workload: Mapping[str, Any]) -> Answer:
-    """How many people who pause one stream that never does stands for: users ÷ requests in flight, on average."""
+    """Compute how many pausing people one endless stream stands for: users ÷ requests in flight, on average."""
     known = [row for row in rows if row["in_flight_mean_min"]]
     if known:
         users = known[0]["users"]
@@ -107,7 +107,7 @@ def _alone(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> Answer:
 
 
 def _changed(tables: Mapping[str, pa.Table], run: str, kind: str) -> Answer:
-    """Output of settings that differ in one thing alone, at the number of users most of them have."""
+    """Compare the output of settings that differ in one thing, at the number of users that most of them have."""
     pairs = [row for row in rows_of(tables, "ratios", run) if row["kind"] == kind and row["figure"] == "output_tok_s"]
     users = usual_users(pairs)
     rows = {row["setting"]: row for row in _good(tables, run) if row["users"] == users}
@@ -134,7 +134,7 @@ def _what(row: Row, kind: str) -> str:
 
 
 def _queue(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> Answer:
-    """TTFT with as many users as slots, and with more: over the settings that were measured with both."""
+    """Compare TTFT with as many users as slots and with more, over the settings measured with both."""
     rows = [row for row in rows_of(tables, "queueing", run) if row["ttft_p50_s_min"] is not None]
     alone = {row["setting"]: row for row in rows if row["multiple"] == 1}
     for multiple in sorted({row["multiple"] for row in rows} - {1}):
@@ -152,7 +152,7 @@ def _queue(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> Answer:
 
 
 def _slow(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> Answer:
-    """Requests whose first token took over 1 s, by the server's micro-batch; prompts whose evaluation took over 1 s."""
+    """Count requests whose first token took over 1 s, by micro-batch, and prompts whose evaluation took over 1 s."""
     if not _good(tables, run):
         return
     bands = [row for row in rows_of(tables, "slow_requests", run) if row["band_low"] is not None]
@@ -184,7 +184,7 @@ def _slow(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> Answer:
 
 
 def _with_slow(rows: Sequence[Row], group: Row) -> list[Row]:
-    """Of a group of `slow_by_micro_batch`, the combinations in which some request was slow."""
+    """List the combinations of a group of `slow_by_micro_batch` in which some request was slow."""
     own = [row for row in rows if row["setting"] in group["settings"] and row["users"] <= group["users_most"]]
     return [row for row in own if row["band_slow"] or row["other_slow"]]
 
@@ -194,7 +194,7 @@ def _band(row: Row) -> str:
 
 
 def _energy(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> Answer:
-    """Energy of the server's GPUs for each output token: the least and the most of the run."""
+    """Say the run's least and most energy of the server's GPUs for each output token."""
     rows = _good(tables, run)
     known = [row for row in rows if row["joules_per_token_min"] is not None]
     if known:
@@ -206,7 +206,7 @@ def _energy(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> Answer:
 
 
 def _cost(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> Answer:
-    """Of a million output tokens: the least and the most of the run; of the time in which nobody is served."""
+    """Say the run's least and most cost of a million output tokens, and the cost of serving nobody."""
     if plan.cost is None:
         return
     price = f"{plan.cost['price_per_hour']:g}"
@@ -233,7 +233,7 @@ def _cost(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> Answer:
 
 
 def _ends(rows: Sequence[Row], figure: str) -> tuple[Row, Row]:
-    """Where the smallest and the largest of a figure were measured."""
+    """Find where the smallest and the largest of a figure were measured."""
     return min(rows, key=lambda row: row[f"{figure}_min"]), max(rows, key=lambda row: row[f"{figure}_max"])
 
 
@@ -251,7 +251,7 @@ def _over(rows: Sequence[Row], figure: str) -> str:
 
 
 def _answers(tables: Mapping[str, pa.Table]) -> Answer:
-    """Whether a difference to the baseline's answers was found; none found is not the same as none."""
+    """Say whether a difference to the baseline's answers was found; not found does not mean none."""
     rows = rows_of(tables, "comparisons")
     if not rows:
         yield Sentence("question.answers_not")
@@ -272,12 +272,12 @@ def _answers(tables: Mapping[str, pa.Table]) -> Answer:
 
 
 def _compared(rows: Sequence[Row]) -> list[tuple[str, str]]:
-    """Where on the page the comparisons are, measure by measure."""
+    """List where on the page each measure's comparisons are."""
     return [(compared_id(measure), measure) for measure in dict.fromkeys(row["measure"] for row in rows)]
 
 
 def _memory(tables: Mapping[str, pa.Table]) -> Answer:
-    """Memory of the server's processes: the least and the most of all settings."""
+    """Say the least and the most memory of the server's processes over all settings."""
     rows = [row for row in rows_of(tables, "memory") if row["measured_gib"] is not None]
     for kind in sorted({row["memory_kind"] or "host" for row in rows}):
         own = sorted((r for r in rows if (r["memory_kind"] or "host") == kind), key=lambda row: row["measured_gib"])

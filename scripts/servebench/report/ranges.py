@@ -9,12 +9,12 @@ ENDS = ("min", "max")
 
 
 def separated(one: Row, other: Row, figure: str) -> bool:
-    """Whether the rounds tell the two apart: two or more of each, and no value in common."""
+    """Tell whether the rounds separate the two: two or more of each, and no value in common."""
     return min(one["rounds"], other["rounds"]) > 1 and not overlap(one, other, figure)
 
 
 def overlap(one: Row, other: Row, figure: str) -> bool:
-    """Whether the ranges of the rounds, as they are written on the page, have a value in common."""
+    """Tell whether the ranges of the rounds, as the page writes them, have a value in common."""
     (low, high), (other_low, other_high) = (
         [_as_written(row[f"{figure}_{end}"]) for end in ENDS] for row in (one, other)
     )

@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 
 
 def both(key: str, **values: Any) -> Markup:
-    """The words at `page.<key>` in both languages; the page shows the one that is chosen."""
+    """Write the words at `page.<key>` in both languages; the page shows the chosen language."""
     return _spans(spoken(f"page.{key}", **values))
 
 
@@ -25,7 +25,7 @@ def _spans(texts: Mapping[str, str]) -> Markup:
 
 
 def attribute(name: str, key: str, **values: Any) -> Markup:
-    """An attribute in English that the script turns into the chosen language."""
+    """Write an attribute in English that the script turns into the chosen language."""
     return _attribute(name, spoken(f"page.{key}", **values))
 
 
@@ -36,14 +36,14 @@ def _attribute(name: str, texts: Mapping[str, str]) -> Markup:
 
 
 def own_text(text: str | Mapping[str, str]) -> Markup:
-    """A text of the configuration: as it is, or per language (English where there is no other)."""
+    """Write a text of the configuration: as it is, or per language, English where a language is absent."""
     if isinstance(text, str):
         return escape(text)
     return _spans({language: text.get(language, text["en"]) for language in LANGUAGES})
 
 
 def sentence(said: answer.Sentence) -> Markup:
-    """A sentence of the answer in both languages."""
+    """Write a sentence of the answer in both languages."""
     return both(said.key, **said.values)
 
 

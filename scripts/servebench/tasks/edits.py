@@ -1,9 +1,9 @@
-"""Which characters were changed between two sentences."""
+"""Find which characters were changed between two sentences."""
 
 from __future__ import annotations
 
 # One changed character. ("delete", i, ""): character i of the source is gone. ("replace", i, c): it became c.
-# ("insert", i, s): the string s stands newly before character i.
+# ("insert", i, s): the string s is inserted before character i.
 CharacterEdit = tuple[str, int, str]
 
 
@@ -25,10 +25,10 @@ def _distances(source: str, target: str) -> list[list[int]]:
 
 
 def character_edits(source: str, target: str) -> list[CharacterEdit]:
-    """A shortest list of edits (Levenshtein) that makes the target from the source, in order.
+    """Find a shortest list of edits (Levenshtein) that turns the source into the target, in order.
 
-    Where one deletion or insertion can stand in several places (をを → を) it stands leftmost, so that the
-    same correction has the same edits whatever else was changed.
+    A deletion or insertion that could stand in several places (をを → を) stands leftmost, so that the same
+    correction has the same edits whatever else was changed.
     """
     skipped = _common_prefix(source, target)
     ended = _common_prefix(source[skipped:][::-1], target[skipped:][::-1])
@@ -68,5 +68,5 @@ def character_edits(source: str, target: str) -> list[CharacterEdit]:
 
 
 def distance(edits: list[CharacterEdit]) -> int:
-    """Levenshtein distance, characters, that these edits bridge."""
+    """Compute the Levenshtein distance of these edits, in characters."""
     return sum(max(1, len(text)) for _, _, text in edits)

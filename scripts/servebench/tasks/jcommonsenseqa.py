@@ -1,7 +1,7 @@
 """JCommonsenseQA: five choices, zero-shot, the index is the answer.
 
 Data: JGLUE (Yahoo Japan and Waseda University), CC BY-SA 4.0, one JSON object a line with `q_id, question,
-choice0 … choice4, label`. Keyed by q_id, never by text: one question text stands there three times.
+choice0 … choice4, label`. Keyed by q_id, never by text: one text occurs three times.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import unicodedata
 from pathlib import Path
 
 from servebench.tasks.task import (
+    SMALL,
     Answer,
     DataError,
     Extraction,
@@ -35,12 +36,12 @@ PROMPT = """\
 
 
 def load(path: Path) -> list[Question]:
-    """Questions in file order, texts verbatim (a few begin or end with a space)."""
+    """Read the questions in file order, texts verbatim (a few begin or end with a space)."""
     questions = []
     for line, record in json_lines(path):
         label = require(record, "label", int, path, line)
         if label not in range(CHOICES):
-            raise DataError(path, line, "label", f"{label} is no index of a choice; 0 to {CHOICES - 1} are")
+            raise DataError(path, line, "label", f"{label} is not the index of a choice; give 0 to {CHOICES - 1}")
         questions.append(
             Question(
                 question_id=str(require(record, "q_id", int, path, line)),
@@ -79,7 +80,7 @@ def _folded(text: str) -> str:
 
 
 def _begins_with_index(reply: str, choices: list[str]) -> re.Match[str] | None:
-    """The index before a stop, colon, comma, line end or the text of a choice; None where choices are listed."""
+    """Match an index before a stop, colon, comma, line end or choice's text; None when the reply lists choices."""
     if sum(f"{i}{mark}{choice}" in reply for i, choice in enumerate(choices) for mark in (".", ". ", ": ")) > 1:
         return None
     if match := _FIRST.match(reply):
@@ -90,20 +91,20 @@ def _begins_with_index(reply: str, choices: list[str]) -> re.Match[str] | None:
 
 
 def _names_another(reply: str, index: re.Match[str], choices: list[str]) -> bool:
-    """Whether what follows the index, up to the line's end, is the text of another choice: 1. and choice 0."""
+    """Tell whether another choice's text follows the index up to the end of the line: 1. and choice 0."""
     following = reply[index.end(1) :].lstrip(" \n.、:,)」】番の").split("\n")[0]
     dressed = _DRESSED.fullmatch(following)
     return dressed is not None and dressed[1] in choices and dressed[1] != choices[int(index[1])]
 
 
 def extract(answer: str, question: Question) -> Extraction:
-    """The chosen index, "0" to "4". Rules, in order, after NFKC and without bold:
+    """Extract the chosen index, "0" to "4". Rules, in order, after NFKC and without bold:
 
-    `index` the reply is an index, perhaps bracketed or with a full stop; `choice` it is the text of exactly one
-    choice, perhaps quoted or in 「答えは…です。」; `index-marked` an index follows the last 「答え:」, 「正解は」,
-    "Answer:" or `\\boxed{`; `index-first` the reply begins with one ("4.3Dプリンター"); `index-within` the indices in
-    it have one value. A digit in the text of a choice (1円玉) or a count (1つ) is no index. An index that stands
-    before the text of another choice is no answer.
+    `index` the reply is an index, perhaps bracketed or with a full stop; `choice` the reply is the text of exactly
+    one choice, perhaps quoted or in 「答えは…です。」; `index-marked` an index follows the last 「答え:」, 「正解は」,
+    "Answer:" or `\\boxed{`; `index-first` the reply begins with an index ("4.3Dプリンター"); `index-within` all
+    indices in the reply have the same value. A digit in the text of a choice (1円玉) or a count (1つ) is not an
+    index. An index before the text of another choice is not an answer.
     """
     reply = _folded(answer)
     choices = [_folded(choice) for choice in question.choices]
@@ -158,4 +159,5 @@ TASK = Task(
         sha256="0d8d76f3bfa0d174866939882faccdd01fbc2bcd5a76c43748ba0c40a7b3b8d4",
         questions=1119,
     ),
+    own={SMALL: "jcommonsenseqa-small/questions.jsonl"},
 )

@@ -1,4 +1,4 @@
-"""Which replies fall out of Japanese: simplified Chinese characters, English sentences."""
+"""Detect replies that leave Japanese: simplified Chinese characters, English sentences."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _in(character: str, encoding: str) -> bool:
 
 
 def has_simplified_chinese(text: str) -> bool:
-    """Whether a character stands in it that China's standard set has and Japan's (JIS X 0208) has not."""
+    """Tell whether the text has a character of China's standard set that Japan's (JIS X 0208) lacks."""
     return any(
         "\u4e00" <= character <= "\u9fff" and _in(character, "gb2312") and not _in(character, "cp932")
         for character in set(text)
@@ -25,5 +25,5 @@ def has_simplified_chinese(text: str) -> bool:
 
 
 def has_english(text: str, question: str) -> bool:
-    """Whether five English words in a row stand in it that are not the question's own; LaTeX is not English."""
+    """Tell whether the text has five English words in a row that the question lacks; LaTeX is not English."""
     return any(match[0] not in question for match in _ENGLISH.finditer(_LATEX.sub(" ", text)))

@@ -2,7 +2,7 @@
 
 Data: google-research/url-nlp, CC BY 4.0: problem, tab, answer; no header, no quoting. A question's id is its
 row, from 1. Four rows lost a number in translation, so that their published answer does not follow from the
-text: all are scored as published, and beside it without those four.
+text: all rows are scored as published, and once more without those four.
 """
 
 from __future__ import annotations
@@ -13,7 +13,18 @@ from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 
-from servebench.tasks.task import Answer, DataError, Extraction, Measure, Question, Source, Task, text_lines, unique
+from servebench.tasks.task import (
+    SMALL,
+    Answer,
+    DataError,
+    Extraction,
+    Measure,
+    Question,
+    Source,
+    Task,
+    text_lines,
+    unique,
+)
 
 PROMPT = """\
 次の文章題を解いてください。まず考え方と計算を順に書き、最後の行に「答え: 」に続けて答えの数を書いてください。\
@@ -21,12 +32,12 @@ PROMPT = """\
 
 {question}"""
 
-# Row and published answer: rows of another file that happen to have these numbers are not meant.
+# Row and published answer: another file may have other rows under these numbers.
 DAMAGED = {"78": "100", "140": "70", "172": "1210", "250": "5,600"}
 
 
 def load(path: Path) -> list[Question]:
-    """Problems in file order; gold as published ("2,125" keeps its comma)."""
+    """Read the problems in file order; gold as published ("2,125" keeps its comma)."""
     questions = []
     for row, line in text_lines(path):
         text, tab, gold = line.partition("\t")
@@ -43,7 +54,7 @@ def prompt(question: Question) -> str:
 
 
 def is_damaged(question: Question) -> bool:
-    """Whether this is one of the four published items whose answer cannot be derived."""
+    """Tell whether this is one of the four published items whose answer cannot be derived."""
     return DAMAGED.get(question.question_id) == question.gold
 
 
@@ -71,8 +82,8 @@ _KANJI_DIGITS = {character: digit for digit, character in enumerate("〇一二�
 
 
 def _folded(text: str) -> str:
-    """NFKC; every dash before a digit is a minus sign; exponents (cm², m2), bullets, LaTeX's thin spaces, guarded
-    commas and bold go; LaTeX's fractions are written with a stroke."""
+    """Normalise a text (NFKC): every dash before a digit becomes a minus sign; exponents (cm², m2), bullets, LaTeX's
+    thin spaces, guarded commas and bold go; LaTeX's fractions become `a/b`."""
     text = unicodedata.normalize("NFKC", text)
     text = text.replace("{,}", ",").replace("\\,", "").replace("\\!", "").replace("\\$", "$").replace("**", "")
     text = re.sub(r"(?<!\d)(\d{1,3}(?:、\d{3})+)(?![\d、])", lambda found: found[1].replace("、", ","), text)  # 1、234
@@ -84,7 +95,7 @@ def _folded(text: str) -> str:
 
 
 def _amount(match: re.Match[str]) -> Decimal:
-    """The value of an _AMOUNT: 7万5千 is 75000, 1億2,000万 is 120000000, -$5 is -5, 3/4 is 0.75."""
+    """Compute the value of an _AMOUNT: 7万5千 is 75000, 1億2,000万 is 120000000, -$5 is -5, 3/4 is 0.75."""
     total = section = Decimal(0)
     for number, units in _PART.findall(match[2]):
         value = Decimal(number.replace(",", ""))
@@ -102,7 +113,7 @@ def _amount(match: re.Match[str]) -> Decimal:
 
 
 def _kanji_amount(numeral: str) -> Decimal:
-    """十八 is 18, 七万 70000, 二〇 20."""
+    """Compute the value of a kanji numeral: 十八 is 18, 七万 70000, 二〇 20."""
     total = section = digits = 0
     for character in numeral:
         if character in _POWERS:
@@ -117,7 +128,7 @@ def _kanji_amount(numeral: str) -> Decimal:
 
 
 def _result(text: str) -> str:
-    """The side of an equation that is its result: the left one of `8 = 5+3`, else what follows the last `=` or `≒`."""
+    """Find an equation's result: the left side of `8 = 5+3`, else what follows the last `=` or `≒`."""
     sides = _EQUALS.split(text)
     if len(sides) == 2 and _AMOUNT.search(sides[0]) and not _SUM.search(sides[0]) and _SUM.search(sides[1]):
         return sides[0]
@@ -125,7 +136,7 @@ def _result(text: str) -> str:
 
 
 def _first_amount(text: str) -> Decimal | None:
-    """The first number of the result (`_result`). Passed over, unless nothing else is a number: what stands in
+    """Find the first number of the result (`_result`). Passed over, unless nothing else is a number: what stands in
     brackets, the base of a rate (1人あたり34ドル), a share's count (2人で18個), and what is denied (5個ではなく)."""
     for candidate in (_BRACKETS.sub(" ", text), text):
         result = _result(candidate)
@@ -138,8 +149,7 @@ def _first_amount(text: str) -> Decimal | None:
 
 
 def _stated(text: str) -> Iterator[tuple[str, str, str]]:
-    """Each place that states an answer, from the last to the first: (rule, the text that should hold the number, the
-    text that may).
+    """List each place that states an answer, last first: (rule, text that should hold the number, text that may).
 
     After an answer mark the number should stand in the same sentence and may stand in the same line; a mark in
     brackets counts only in a line that has no other. Below a line that says just 「答え」 the number is the only one of
@@ -159,7 +169,7 @@ def _stated(text: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _last_boxed(text: str) -> str | None:
-    """Contents of the last complete `\\boxed{…}`, braces balanced."""
+    """Return the contents of the last complete `\\boxed{…}`, braces balanced."""
     for start in reversed([match.end() for match in re.finditer(r"\\boxed\s*\{", text)]):
         depth = 1
         for position in range(start, len(text)):
@@ -229,4 +239,5 @@ TASK = Task(
         sha256="59a2b50debe77981fd784cb3b2bef1505e3abf2a37116dc9d7a366ab029b4637",
         questions=250,
     ),
+    own={SMALL: "mgsm-small/questions.tsv"},
 )

@@ -11,7 +11,18 @@ from typing import Literal
 
 from servebench.tasks.edits import CharacterEdit, character_edits, distance
 from servebench.tasks.scoring import without_reasoning
-from servebench.tasks.task import Answer, DataError, Extraction, Measure, Question, Task, json_lines, require, unique
+from servebench.tasks.task import (
+    FULL,
+    Answer,
+    DataError,
+    Extraction,
+    Measure,
+    Question,
+    Task,
+    json_lines,
+    require,
+    unique,
+)
 
 PROMPT = """\
 次の文に、誤字、脱字、変換の誤り、助詞の誤りなどがあれば、その箇所だけを直してください。
@@ -38,7 +49,7 @@ CLEAN_CATEGORIES: Mapping[str, int] = {"clean": 60, "clean-hard": 40}
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Replacing the characters [start, end) of the text by `replacement` corrects it."""
+    """The correction of a text: its characters [start, end) become `replacement`."""
 
     start: int
     end: int
@@ -58,12 +69,12 @@ class Sentence:
 
 
 def read_sentences(path: Path) -> list[Sentence]:
-    """The sentences of a JSON Lines file, in order. DataError names the first line that has no such form."""
+    """Read the sentences of a JSON Lines file, in order. DataError names the first line of another form."""
     sentences = []
     fields = ("id", "category", "text", "reference", "accepted", "edit")
     for line, record in json_lines(path):
         if unknown := sorted(record.keys() - set(fields)):
-            raise DataError(path, line, unknown[0], f"is no field of a sentence; they are {', '.join(fields)}")
+            raise DataError(path, line, unknown[0], f"is not a field of a sentence; fields are {', '.join(fields)}")
         accepted = require(record, "accepted", list, path, line)
         if not all(isinstance(other, str) for other in accepted):
             raise DataError(path, line, "accepted", f"{accepted!r} is not a list of sentences")
@@ -91,7 +102,7 @@ def read_sentences(path: Path) -> list[Sentence]:
 
 
 def load(path: Path) -> list[Question]:
-    """The sentences as questions: text is what is to be proofread, gold the reference."""
+    """Read the sentences as questions: text is to be proofread, gold is the reference."""
     return unique(
         [
             Question(
@@ -116,7 +127,7 @@ def is_clean(question: Question) -> bool:
 
 
 def _normalised(answer: str) -> str:
-    """CRLF to LF, NFC, outer white space (U+3000 included) and byte order marks off; nothing else.
+    """Normalise a reply: CRLF to LF, NFC, outer white space (U+3000 included) and byte order marks off.
 
     Not NFKC: it would let a sentence whose full-width signs were rewritten pass as untouched.
     """
@@ -124,8 +135,8 @@ def _normalised(answer: str) -> str:
 
 
 def extract(answer: str, question: Question) -> Extraction:
-    """The corrected sentence (rule `sentence`): the whole reply, normalised. None when it has several lines,
-    or when more than half of its characters differ from what was asked about: an explanation, no correction.
+    """Extract the corrected sentence (rule `sentence`): the whole reply, normalised. None when the reply has several
+    lines, or when more than half of its characters differ from the question: an explanation, not a correction.
     """
     reply = _normalised(answer)
     if "\n" in reply or not reply:
@@ -136,7 +147,7 @@ def extract(answer: str, question: Question) -> Extraction:
 
 
 def is_correct(extracted: str, question: Question) -> bool:
-    """Exactly the reference or an accepted alternative, character by character."""
+    """Tell whether the sentence is the reference or an accepted alternative, character by character."""
     return any(extracted == unicodedata.normalize("NFC", right) for right in (question.gold, *question.accepted))
 
 
@@ -147,9 +158,9 @@ _QUOTES = (("「", "」"), ("『", "』"), ('"', '"'), ("“", "”"), ("**", "*
 
 
 def lenient(answer: str, question: Question) -> tuple[bool, bool]:
-    """(right, format violated) when form is forgiven: first line only, NFKC, and without a label, an opened block or
-    one outer pair of marks that the input had not. Violated: one of these had to be taken off, or there were further
-    lines."""
+    """Judge a reply with its form forgiven, as (right, format violated): first line only, NFKC, without a label, an
+    opened block or one outer pair of marks that the input lacks. Violated: one of these had to be taken off, or more
+    lines followed."""
     reply, source = (unicodedata.normalize("NFKC", text) for text in (_normalised(answer), question.text))
     bare = reply
     for lead in (_LABEL, _OPENED):
@@ -179,8 +190,8 @@ class EditCounts:
 
 
 def f_beta(counts: EditCounts) -> tuple[float | None, float | None, float | None]:
-    """(precision, recall, F0.5) of character edits; None where the denominator is 0. F0.5 weighs precision
-    twice as much as recall, as grammar correction usually does."""
+    """Compute (precision, recall, F0.5) of character edits; None where the denominator is 0. F0.5 weighs precision
+    twice as much as recall, as is usual for grammar correction."""
     precision = counts.shared / counts.made if counts.made else None
     recall = counts.shared / counts.wanted if counts.wanted else None
     weighted = counts.made + 0.25 * counts.wanted
@@ -188,13 +199,13 @@ def f_beta(counts: EditCounts) -> tuple[float | None, float | None, float | None
 
 
 def _wanted(made: set[CharacterEdit], question: Question) -> set[CharacterEdit]:
-    """Edits to that right answer which shares most with the edits made; the reference when equal."""
+    """Find the edits to the right answer that shares most with the edits made; the reference when equal."""
     rights = [set(character_edits(question.text, right)) for right in (question.gold, *question.accepted)]
     return max(rights, key=lambda edits: len(edits & made) - len(edits - made))
 
 
 def compare(extracted: str | None, question: Question) -> tuple[Split, EditCounts | None]:
-    """Which of five things the reply did, and its character edits (None when there is no sentence).
+    """Say which of five things the reply did, and its character edits (None without a sentence).
 
     `exact`; `fixed_with_extra_edits`: every wanted edit and more; `unchanged`: the input as it was (in an
     erroneous sentence: missed); `other_edit`; `unparsable`. A clean sentence left alone is `exact`.
@@ -212,7 +223,7 @@ def compare(extracted: str | None, question: Question) -> tuple[Split, EditCount
 
 
 def touches_form_only(extracted: str, question: Question) -> bool:
-    """Whether what was rewritten is only punctuation, spaces or the width of characters."""
+    """Tell whether the reply changed only punctuation, spaces or the width of characters."""
 
     def letters(text: str) -> str:
         return "".join(c for c in unicodedata.normalize("NFKC", text) if unicodedata.category(c)[0] not in "PSZ")
@@ -253,4 +264,5 @@ TASK = Task(
     max_tokens=256,
     reply_tokens=50,
     source=None,
+    own={FULL: "proofreading/sentences.jsonl"},
 )

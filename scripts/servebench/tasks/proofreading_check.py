@@ -1,4 +1,4 @@
-"""The rules that the proofreading set keeps: `python -m servebench.tasks.proofreading_check FILE`.
+"""Check the rules of the proofreading set: `python -m servebench.tasks.proofreading_check FILE`.
 
 A sentence is one JSON object a line: `id, category, text, reference, accepted, edit`. Replacing
 `text[start:end]` (code points) by `edit.replacement` gives the reference; a clean sentence has `edit: null`
@@ -38,7 +38,7 @@ def _repeats(sentence: Sentence, edit: Edit) -> bool:
 
 
 def _shape(sentence: Sentence, edit: Edit) -> bool:
-    """Whether the edit is of the kind that its category says."""
+    """Tell whether the edit is of the kind that its category names."""
     removed, added = sentence.text[edit.start : edit.end], edit.replacement
     shapes: dict[str, Callable[[], bool]] = {
         "same-reading": lambda: bool(removed and added) and is_kanji(removed + added),
@@ -68,7 +68,7 @@ SHAPES = {
 
 
 def _plain(name: str, value: str, *, measured: bool = True) -> Iterator[tuple[str, str]]:
-    """Rules for every text field: NFC, no outer white space, no control character, length."""
+    """Check the rules of every text field: NFC, no outer white space, no control character, length."""
     if value != unicodedata.normalize("NFC", value):
         yield name, "is not in Unicode form NFC; normalise it"
     if value != value.strip() or value.startswith("\ufeff"):
@@ -107,7 +107,7 @@ def _edit_problems(sentence: Sentence, edit: Edit) -> Iterator[tuple[str, str]]:
         )
     if not _shape(sentence, edit):
         wanted = SHAPES[sentence.category]
-        yield "category", f"{sentence.category} with {removed!r} → {edit.replacement!r}; it wants {wanted}"
+        yield "category", f"{sentence.category} with {removed!r} → {edit.replacement!r}; this category needs: {wanted}"
 
 
 def _sentence_problems(sentence: Sentence) -> Iterator[tuple[str, str]]:
@@ -124,7 +124,7 @@ def _sentence_problems(sentence: Sentence) -> Iterator[tuple[str, str]]:
         yield "accepted", "repeats the reference or itself; list each other right sentence once"
     if sentence.category in CLEAN_CATEGORIES:
         if sentence.text != sentence.reference:
-            yield "reference", "differs from the text, but the sentence is said to be clean; make them equal"
+            yield "reference", "differs from the text, but the category says clean; make them equal"
         if sentence.edit is not None:
             yield "edit", "must be null in a clean sentence"
         if sentence.accepted:
@@ -133,13 +133,13 @@ def _sentence_problems(sentence: Sentence) -> Iterator[tuple[str, str]]:
     if sentence.text in right:
         yield "text", "is itself the reference or accepted; an erroneous sentence must be wrong"
     if sentence.edit is None:
-        yield "edit", "is null, but the category is one of errors; give start, end, replacement"
+        yield "edit", "is null, but the category names an error; give start, end, replacement"
     else:
         yield from _edit_problems(sentence, sentence.edit)
 
 
 def _twice(sentences: Sequence[Sentence]) -> Iterator[tuple[int, str, str]]:
-    """Ids, texts and right answers that occur in two sentences (a right answer as another's text included)."""
+    """Find ids, texts and right answers that occur in two sentences (a right answer as another's text included)."""
     owner: dict[tuple[str, str], int] = {}
     for line, sentence in enumerate(sentences, 1):
         for key, value in (
@@ -152,7 +152,7 @@ def _twice(sentences: Sequence[Sentence]) -> Iterator[tuple[int, str, str]]:
 
 
 def _pairs(sentences: Sequence[Sentence]) -> Iterator[tuple[int, str, str]]:
-    """Confusion pairs, either way round, that occur too often. An omission or an addition is no pair."""
+    """Find confusion pairs, in either direction, that occur too often. An omission or addition is not a pair."""
     seen: Counter[frozenset[str]] = Counter()
     for line, sentence in enumerate(sentences, 1):
         if (edit := sentence.edit) is None or not edit.replacement or edit.start == edit.end:
@@ -164,8 +164,8 @@ def _pairs(sentences: Sequence[Sentence]) -> Iterator[tuple[int, str, str]]:
 
 
 def problems(sentences: Sequence[Sentence], counts: Mapping[str, int] = COUNTS) -> list[tuple[int, str, str]]:
-    """Everything that breaks a rule, as (sentence number from 1 in file order, or 0 for the whole set; key;
-    what is wrong and the remedy)."""
+    """List what breaks a rule, as (sentence number from 1 in file order, or 0 for the whole set; key; problem and
+    remedy)."""
     found = [(n, key, problem) for n, s in enumerate(sentences, 1) for key, problem in _sentence_problems(s)]
     found += [*_twice(sentences), *_pairs(sentences)]
     have = Counter(sentence.category for sentence in sentences)
@@ -178,7 +178,7 @@ def problems(sentences: Sequence[Sentence], counts: Mapping[str, int] = COUNTS) 
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Prints every problem of FILE; exit status 0 when there is none, 1 otherwise."""
+    """Print every problem of FILE; exit status 0 when the file has none, 1 otherwise."""
     if len(arguments) != 1:
         print("usage: python -m servebench.tasks.proofreading_check FILE.jsonl", file=sys.stderr)
         return 2

@@ -1,4 +1,4 @@
-"""From a reply to a score: reasoning off, answer extracted, outcome named. All but `correct` are wrong."""
+"""Score a reply: take reasoning off, extract the answer, name the outcome. All but `correct` are wrong."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from servebench.tasks.task import OUTCOMES, DataError, Extraction, Outcome, Ques
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """extracted, rule: what was read and by which rule, None when nothing was. correct: outcome == "correct"."""
+    """The score of one reply. extracted, rule: the answer read and the rule that read it, both None without one."""
 
     extracted: str | None
     rule: str | None
@@ -36,8 +36,8 @@ _REFUSAL_CHARACTERS = 120
 
 
 def without_reasoning(text: str) -> tuple[str | None, bool]:
-    """(answer, whether there was reasoning). The answer is what follows the last `</think>`; None when a
-    `<think>` was opened and never closed, for then no answer was begun. An empty block is no reasoning."""
+    """Split a text into (answer, whether it had reasoning). The answer follows the last `</think>`; None when a
+    `<think>` was never closed, for then no answer was begun. An empty block is not reasoning."""
     tags = list(_TAG.finditer(text))
     if not tags:
         return text, False
@@ -48,7 +48,7 @@ def without_reasoning(text: str) -> tuple[str | None, bool]:
 
 
 def has_reasoning(reply: Reply) -> bool:
-    """Whether the model wrote reasoning, in the content or beside it; none is wanted."""
+    """Tell whether the model wrote reasoning, in the content or beside it; none is wanted."""
     return bool((reply.reasoning or "").strip()) or without_reasoning(reply.text or "")[1]
 
 
@@ -58,7 +58,7 @@ def _refuses(answer: str, question: Question) -> bool:
 
 def score(task: Task, question: Question, reply: Reply) -> Score:
     """Score one reply. In this order: `refused` by a content filter; `reasoning_leaked` (reasoning never
-    closed, or reasoning and no content); `empty`; `truncated` by the token limit, whatever had been said;
+    closed, or reasoning and no content); `empty`; `truncated` by the token limit, whatever the text;
     `refused` in words; `unparsable`; `correct` or `wrong`."""
     answer, reasoned = without_reasoning(reply.text or "")
     if reply.finish_reason == "content_filter":
@@ -83,7 +83,7 @@ def score(task: Task, question: Question, reply: Reply) -> Score:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Counts of one file of replies. outcomes and rules: how often each occurred."""
+    """The counts of one file of replies. outcomes and rules: how often each occurred."""
 
     task: str
     questions: int
@@ -111,13 +111,13 @@ def _text(record: Mapping[str, object], key: str, path: Path, line: int) -> str 
 
 
 def read_replies(path: Path) -> dict[str, tuple[int, Reply]]:
-    """(line, reply) by question of a JSON Lines file with `question_id` and `reply` (null allowed), optionally
-    `finish_reason` and `reasoning`. Other keys are not looked at. DataError for what is no reply, or when none is."""
+    """Read (line, reply) by question from a JSON Lines file with `question_id` and `reply` (null allowed), optionally
+    `finish_reason` and `reasoning`. Other keys are ignored. DataError for a line of another form, or an empty file."""
     found: dict[str, tuple[int, Reply]] = {}
     for line, record in json_lines(path):
         question_id = record.get("question_id")
         if isinstance(question_id, bool) or not isinstance(question_id, str | int):
-            raise DataError(path, line, "question_id", f"{question_id!r} is no id; give a question's id")
+            raise DataError(path, line, "question_id", f"{question_id!r} is not an id; give a question's id")
         name = str(question_id)
         if name in found:
             problem = f"{name!r} was answered in line {found[name][0]} already; one file holds one repeat"
@@ -136,9 +136,11 @@ def read_replies(path: Path) -> dict[str, tuple[int, Reply]]:
 
 
 def score_replies(task: Task, replies: Path, data: Callable[[], Path], out: Path) -> Totals:
-    """Score a file of replies against the questions, which `data` gives once the replies are read; write `question_id,
-    extracted, rule, correct, outcome` per reply, in the replies' order, and return the counts. Nothing is written when
-    an input is bad."""
+    """Score a file of replies against the questions in the file that `data` returns, and return the counts.
+
+    Writes `question_id, extracted, rule, correct, outcome` per reply to `out`, in the replies' order. `data` is called
+    once the replies are read; nothing is written when either file is bad.
+    """
     given = read_replies(replies)
     questions = {question.question_id: question for question in task.load(data())}
     for name, (line, _) in given.items():

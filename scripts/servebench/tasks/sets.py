@@ -1,29 +1,21 @@
-"""Which questions a configuration means: a task's full set, a small one of our own, or a file."""
+"""Find the questions a configuration names: a task's full set, our own small set, or a file."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from servebench.faults import Fault
-from servebench.tasks.task import Task
-
-FULL, SMALL = "full", "small"
-# Our own, under config/tasks/.
-_OWN = {
-    ("proofreading", FULL): "proofreading/sentences.jsonl",
-    ("jcommonsenseqa", SMALL): "jcommonsenseqa-small/questions.jsonl",
-    ("mgsm", SMALL): "mgsm-small/questions.tsv",
-}
+from servebench.tasks.task import FULL, SMALL, Task
 
 
 def local(task: Task, name: str, root: Path) -> Path | None:
-    """The file of the set called `name`, or at this path from `root`; None for published data, which is fetched.
+    """Find the file of the set called `name`, or at this path from `root`; None for published data, which is fetched.
 
-    Fault when there is none; its text says what to give instead.
+    Raises Fault when the file does not exist; its text says what to give instead.
     """
     if name == FULL and task.source is not None:
         return None
-    own = _OWN.get((task.name, name))
+    own = task.own.get(name)
     if own is None and name == SMALL:
         raise Fault(f"{name!r}: {task.name} has no small set; leave it out and give a limit")
     path = root / "config" / "tasks" / own if own else root / name

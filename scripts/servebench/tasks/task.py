@@ -1,9 +1,9 @@
-"""What the three evaluations have in common: a question, a reply, what was extracted from it, and how it ended."""
+"""What all tasks share: questions, replies, extractions, outcomes, measures, and the reading of data files."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -11,6 +11,8 @@ from typing import Any, Literal
 from servebench.faults import Fault
 
 Outcome = Literal["correct", "wrong", "unparsable", "truncated", "empty", "refused", "reasoning_leaked"]
+# The sets that a configuration may name; any other name is a path.
+FULL, SMALL = "full", "small"
 OUTCOMES: tuple[Outcome, ...] = (
     "correct",
     "wrong",
@@ -23,7 +25,7 @@ OUTCOMES: tuple[Outcome, ...] = (
 
 
 class DataError(Fault):
-    """A line of a data or reply file that cannot be used: says file, line, key, value and remedy."""
+    """A line of a data or reply file cannot be used; the text names file, line, key, value and remedy."""
 
     def __init__(self, path: Path, line: int | None, key: str, problem: str) -> None:
         super().__init__(f"{path}{'' if line is None else f':{line}'}: {key}: {problem}")
@@ -31,7 +33,7 @@ class DataError(Fault):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """One question as it stands in its data file.
+    """One question of a data file.
 
     text: what is asked about (question, problem, sentence), verbatim. gold: the right answer as published
     (index "0".."4", number, reference sentence). accepted: further right answers (proofreading only).
@@ -48,7 +50,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What a server answered. text: the message's content, None when it was null or absent.
+    """What a server replied. text: the message's content, None when null or absent.
 
     reasoning: text the server put beside the content (`reasoning`, `reasoning_content`).
     """
@@ -60,8 +62,8 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
-    """The answer read from a reply, in canonical form, and the name of the rule that found it; both None
-    when no rule did."""
+    """The answer read from a reply, in canonical form, and the name of the rule that read it; both None when no rule
+    did."""
 
     extracted: str | None = None
     rule: str | None = None
@@ -106,7 +108,7 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a task's published data is fetched from; the bytes are pinned."""
+    """The address of a task's published data, its SHA-256 and its number of questions."""
 
     url: str
     sha256: str
@@ -120,8 +122,8 @@ class Task:
     load: data file -> questions in file order. prompt: the one user turn. extract: (answer text without
     reasoning, question) -> Extraction. is_correct: (extracted, question) -> bool. strict_rules: rules that
     mean the requested format was kept. measures: what is counted of the answers. max_tokens: limit to ask for, output
-    tokens. reply_tokens: output tokens that a model which keeps to the requested format needs, roughly. source: None
-    when the data is our own and lies in `config/tasks/`.
+    tokens. reply_tokens: output tokens that a model which keeps to the requested format needs, roughly. source: where
+    the full set is published; None when it is our own. own: our own sets by name, as paths under `config/tasks/`.
     """
 
     name: str
@@ -134,10 +136,11 @@ class Task:
     max_tokens: int
     reply_tokens: int
     source: Source | None
+    own: Mapping[str, str]
 
 
 def require(record: dict[str, Any], key: str, kind: type, path: Path, line: int) -> Any:
-    """`record[key]`, which must be there and of this type; DataError otherwise."""
+    """Return `record[key]`; raises DataError when the key is missing or its value of another type."""
     if key not in record:
         raise DataError(path, line, key, f"missing; every line needs it as {kind.__name__}")
     value = record[key]
@@ -147,7 +150,7 @@ def require(record: dict[str, Any], key: str, kind: type, path: Path, line: int)
 
 
 def text_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """(line number from 1, line) of a UTF-8 text file; blank lines are passed over."""
+    """Yield (line number from 1, line) of a UTF-8 text file without its blank lines."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
@@ -160,7 +163,7 @@ def text_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line number from 1, object) of a JSON Lines file in UTF-8; blank lines are passed over."""
+    """Yield (line number from 1, object) of a JSON Lines file in UTF-8 without its blank lines."""
     for number, line in text_lines(path):
         try:
             record = json.loads(line)
@@ -172,7 +175,7 @@ def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def unique(questions: Sequence[Question], path: Path) -> list[Question]:
-    """The questions, after checking that there are some and that no id occurs twice."""
+    """Return the questions; raises DataError when there are none or an id occurs twice."""
     if not questions:
         raise DataError(path, None, "file", "holds no question")
     seen: set[str] = set()
