@@ -91,9 +91,9 @@ def _values(node: Node) -> str:
         return " or ".join(map(_values, node["anyOf"]))
     kind = node.get("type", "object")
     if kind == "array":
-        return f"list of {_values(node['items'])}"
+        return f"list ({_values(node['items'])})"
     signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤"}
-    bounds = ", ".join(f"{sign} {node[bound]}" for bound, sign in signs.items() if bound in node)
+    bounds = " and ".join(f"{sign} {node[bound]}" for bound, sign in signs.items() if bound in node)
     return f"{'mapping' if kind == 'object' else kind} {bounds}".strip()
 
 
