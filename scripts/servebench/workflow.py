@@ -28,9 +28,22 @@ from servebench.tables.catalogue import tables_of
 # The rooms whose code makes the files of a job, but for those that its input files are made by already. `machine` is
 # imported by some of them, and makes no file.
 ROOMS = {
-    "tables": "tables outlook store engines tasks models plan load marks versions schema faults".split(),
-    "charts": "charts words".split(),
-    "report": "report charts words".split(),
+    "tables": [
+        "tables",
+        "outlook",
+        "store",
+        "engines",
+        "tasks",
+        "models",
+        "plan",
+        "load",
+        "marks",
+        "versions",
+        "schema",
+        "faults",
+    ],
+    "charts": ["charts", "words"],
+    "report": ["report", "charts", "words"],
 }
 
 FORCED = "SERVEBENCH_FORCED"
