@@ -42,8 +42,8 @@ ROOMS = {
         "schema",
         "faults",
     ],
-    "charts": ["charts", "words"],
-    "report": ["report", "charts", "words"],
+    "charts": ["charts", "words", "verdicts"],
+    "report": ["report", "charts", "words", "verdicts"],
 }
 
 FORCED = "SERVEBENCH_FORCED"

@@ -16,7 +16,7 @@ import pytest
 
 from servebench import ROOT
 from servebench.cli import app as cli
-from servebench.cli import load_report
+from servebench.cli import jobs, load_report
 from servebench.load.workload import Workload
 from servebench.machine import lifeline
 from servebench.machine.infrastructure import ROOM
@@ -82,9 +82,9 @@ def test_the_options_of_load_say_the_mode(options: str, mode: str, monkeypatch: 
 def test_a_session_that_ends_by_itself_is_not_said_to_be_ended_by_a_signal(
     code: object, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(cli.signal, "signal", lambda number, handler: None)
+    monkeypatch.setattr(jobs.signal, "signal", lambda number, handler: None)
     monkeypatch.setattr(lifeline, "follow_parent", lambda pid: None)
-    with pytest.raises(SystemExit) as end, cli._ending_with_parent():
+    with pytest.raises(SystemExit) as end, jobs.ending_with_parent():
         raise SystemExit(code)
     assert end.value.code == code
     assert caplog.messages == []
@@ -95,9 +95,9 @@ def test_a_session_that_a_signal_ends_says_which(
     number: signal.Signals, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     handlers: dict[int, Any] = {}
-    monkeypatch.setattr(cli.signal, "signal", handlers.__setitem__)
+    monkeypatch.setattr(jobs.signal, "signal", handlers.__setitem__)
     monkeypatch.setattr(lifeline, "follow_parent", lambda pid: None)
-    with pytest.raises(SystemExit) as end, cli._ending_with_parent():
+    with pytest.raises(SystemExit) as end, jobs.ending_with_parent():
         handlers[number](number, None)
     assert end.value.code == 128 + number
     assert caplog.messages == [f"ended by {number.name}; the engine is stopped, what was measured is kept"]

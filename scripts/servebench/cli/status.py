@@ -1,4 +1,4 @@
-"""What of an experiment is measured, failed or discarded, and how to have it again."""
+"""Report what of an experiment was measured, failed or discarded, and how to redo it."""
 
 from __future__ import annotations
 

@@ -1,0 +1,239 @@
+"""The verbs that the workflow calls: one job each, hidden from those who type."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+
+import servebench
+from servebench.cli.messages import start
+
+app = typer.Typer()
+
+LogFile = Annotated[Path | None, typer.Option("--log", help="Also write messages to this file.")]
+ModelsJson = Annotated[str, typer.Option("--models", help="All models of the plan as JSON.")]
+EnginesJson = Annotated[str, typer.Option("--engines", help="All engines of the plan as JSON.")]
+RuntimeJson = Annotated[str, typer.Option("--runtime", help="plan.Runtime as JSON.")]
+SpecJson = Annotated[str, typer.Option("--spec", help="What decides the job's results, as canonical JSON.")]
+Results = Annotated[Path, typer.Option(help="results/<experiment>")]
+EngineLog = Annotated[Path, typer.Option("--engine-log", help="The engine's own output.")]
+RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Try again what has failed.")]
+
+
+@app.command("fetch", hidden=True)
+def fetch_model(
+    model: Annotated[str, typer.Argument(help="Key of the model.")],
+    models: ModelsJson,
+    runtime: RuntimeJson,
+    out: Annotated[Path, typer.Option(help="The manifest to write.")],
+    log: LogFile = None,
+) -> None:
+    """Fetch or make one model file, check it, and write its manifest."""
+    import msgspec
+
+    from servebench import models as store
+    from servebench import plan
+    from servebench.machine import cache
+
+    start(log)
+    how = msgspec.json.decode(runtime, type=plan.Runtime)
+    known = msgspec.json.decode(models, type=dict[str, plan.Model])
+    manifest = store.fetch(
+        known[model],
+        known,
+        cache_root=cache.ready(how.cache),
+        mirror=how.mirror,
+        progress=logging.getLogger("servebench").info,
+    )
+    _write_json(out, manifest)
+
+
+@app.command("environment", hidden=True)
+def engine_environment(
+    name: Annotated[str, typer.Argument(help="envs/NAME.lock")],
+    runtime: RuntimeJson,
+    out: Annotated[Path, typer.Option(help="The manifest to write.")],
+    log: LogFile = None,
+) -> None:
+    """Make an engine's virtual environment from its hash-pinned lock, and write its manifest."""
+    import msgspec
+
+    from servebench import plan
+    from servebench.engines import environment
+    from servebench.machine import cache
+
+    start(log)
+    how = msgspec.json.decode(runtime, type=plan.Runtime)
+    lock, say = servebench.ROOT / "envs" / f"{name}.lock", logging.getLogger("servebench").info
+    _write_json(out, environment.make(name, lock, cache.ready(how.cache), progress=say))
+
+
+@app.command(hidden=True)
+def session(
+    spec: SpecJson,
+    round_: Annotated[int, typer.Option("--round")],
+    rank: Annotated[int, typer.Option()],
+    models: ModelsJson,
+    engines: EnginesJson,
+    runtime: RuntimeJson,
+    results: Results,
+    engine_log: EngineLog,
+    log: LogFile = None,
+    retry_failed: RetryFailed = False,
+) -> None:
+    """Measure one (run, setting, round): start the engine, measure every number of users, stop."""
+    from servebench import plan
+    from servebench.sessions import measuring
+
+    start(log)
+    context = _context(spec, models, engines, runtime, results, engine_log, retry_failed)
+    with ending_with_parent():
+        measuring.run(plan.session_from_spec(spec, round_, rank, context.models, context.engines), context)
+
+
+@app.command(hidden=True)
+def questions(
+    task: Annotated[str, typer.Argument(help="A task of the evaluations.")],
+    wanted: Annotated[str, typer.Option(help="Which of its sets, and the SHA-256 of it, as JSON.")],
+    runtime: RuntimeJson,
+    out: Annotated[Path, typer.Option(help="The file to write.")],
+    log: LogFile = None,
+) -> None:
+    """Fetch a task's questions, or copy our own, and check their SHA-256."""
+    import msgspec
+
+    from servebench import plan
+    from servebench.machine import cache
+    from servebench.outlook import questions
+    from servebench.tasks import TASKS
+
+    start(log)
+    how = msgspec.json.decode(runtime, type=plan.Runtime)
+    say = logging.getLogger("servebench").info
+    which = json.loads(wanted)
+    root = cache.root(how.cache)
+    questions.copy(TASKS[task], which["set"], which["sha256"], out, cache_root=root, mirror=how.mirror, progress=say)
+
+
+@app.command(hidden=True)
+def evaluate(
+    spec: SpecJson,
+    models: ModelsJson,
+    engines: EnginesJson,
+    runtime: RuntimeJson,
+    results: Results,
+    engine_log: EngineLog,
+    log: LogFile = None,
+    retry_failed: RetryFailed = False,
+) -> None:
+    """Ask one target all questions it has not answered yet."""
+    from servebench.sessions import asking
+
+    start(log)
+    with ending_with_parent():
+        asking.run(_context(spec, models, engines, runtime, results, engine_log, retry_failed))
+
+
+@app.command("tables", hidden=True)
+def make_tables(results: Results, log: LogFile = None) -> None:
+    """Make tables and published JSON from the raw records."""
+    from servebench.tables import make
+
+    start(log)
+    make.run(results)
+
+
+@app.command("charts", hidden=True)
+def make_charts(
+    style: Annotated[str, typer.Option(help="The configuration's charts section as JSON.")],
+    results: Results,
+    log: LogFile = None,
+) -> None:
+    """Draw every chart as HTML and SVG."""
+    from servebench import charts
+
+    start(log)
+    charts.draw(json.loads(style), results)
+
+
+@app.command("pictures", hidden=True)
+def make_pictures(results: Results, log: LogFile = None) -> None:
+    """Convert every chart from SVG to PNG."""
+    from servebench import charts
+
+    start(log)
+    charts.pictures(results)
+
+
+@app.command("report", hidden=True)
+def make_report(
+    style: Annotated[str, typer.Option(help="The configuration's charts section as JSON.")],
+    results: Results,
+    log: LogFile = None,
+) -> None:
+    """Build the report page."""
+    from servebench.report import page
+
+    start(log)
+    page.build(json.loads(style), results)
+
+
+def _context(
+    spec: str, models: str, engines: str, runtime: str, results: Path, engine_log: Path, retry_failed: bool
+) -> Any:
+    import msgspec
+
+    from servebench import plan
+    from servebench.sessions import job
+
+    return job.Context(
+        spec=spec,
+        models=msgspec.json.decode(models, type=dict[str, plan.Model]),
+        engines=msgspec.json.decode(engines, type=dict[str, plan.Engine]),
+        results=results,
+        runtime=msgspec.json.decode(runtime, type=plan.Runtime),
+        engine_log=engine_log,
+        retry_failed=retry_failed,
+    )
+
+
+class _Ended(SystemExit):
+    """A signal ended the verb."""
+
+
+@contextmanager
+def ending_with_parent() -> Iterator[None]:
+    """End a job through its `finally` blocks on SIGTERM and SIGINT, and when the workflow that started it dies."""
+    from servebench.machine import lifeline
+
+    def stop(signum: int, frame: FrameType | None) -> None:
+        # Once only: a second signal must not interrupt the stopping of the engine.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
+        raise _Ended(128 + signum)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    lifeline.follow_parent(os.getppid())
+    try:
+        yield
+    except _Ended as end:
+        name = signal.Signals(end.args[0] - 128).name
+        logging.getLogger("servebench").warning("ended by %s; the engine is stopped, what was measured is kept", name)
+        raise
+
+
+def _write_json(path: Path, value: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(value, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    temporary.rename(path)
