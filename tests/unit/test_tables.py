@@ -28,6 +28,8 @@ from servebench.store.measurements import Record
 from servebench.store.records import ColdStart
 from servebench.tables import derived, make
 from servebench.tables import measured as measured_
+from servebench.tables.catalogue import TABLES, tables_of
+from servebench.tables.sources import Sources
 
 CELLS = synthetic.h200_cells()
 MAIN = [cell for cell in CELLS if cell["run"] == "main"]
@@ -644,3 +646,26 @@ def test_a_machine_that_was_calibrated_again_has_its_last_calibration() -> None:
     again = [row for row in found if (row["variant"], row["users"]) == (level.variant, level.users)]
     assert [(row["created_at"], row["ttft_error_p99_s"]) for row in again] == [(later["created_at"], 0.5)]
     assert len(found) == len(synthetic.CALIBRATION.levels)
+
+
+def test_a_price_and_a_reference_bring_their_tables() -> None:
+    cells = synthetic.quickstart_cells()
+    plan = synthetic.plan_of(cells, "quickstart")
+    priced = replace(plan, cost={"price_per_hour": 3.6, "idle_after_min": 10}, reference="h200")
+    assert {table.name for table in tables_of(priced)} - {table.name for table in tables_of(plan)} == {
+        *("cost", "paid_idle", "reproduction"),
+    }
+    place = {"run": "main", "setting": cells[0]["setting"], "users": cells[0]["users"]}
+    published = [place | {"output_tok_s_min": 1.0, "output_tok_s_max": 2.0}]
+    made = Sources(plan=priced, records=list(synthetic.records_of(cells, plan)), published=published).tables(
+        tables_of(priced)
+    )
+    assert {row["price_per_hour"] for row in made["cost"].to_pylist()} == {3.6}
+    assert {row["idle_after_min"] for row in made["paid_idle"].to_pylist()} == {10}
+    assert [row["published_max"] for row in made["reproduction"].to_pylist()] == [2.0]
+
+
+def test_a_table_stands_below_the_tables_it_is_made_from() -> None:
+    names = [table.name for table in TABLES]
+    for place, table in enumerate(TABLES):
+        assert not set(table.of) & set(names[place:]), table.name

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
     from servebench.charts.style import Style
 
-# The files a chart is drawn to; PNG by `pictures`, from SVG.
-KINDS = ("html", "svg", "png")
-
 
 @dataclass(frozen=True, slots=True)
 class Place:
