@@ -277,7 +277,7 @@ def evaluated(target: str, digest: str, reason: str | None = None) -> Evaluated:
         target=target,
         digest=digest,
         status="failed" if reason else "ok",
-        reason=reason,
+        reason=[mark("failed", reason=reason)] if reason else [],
         asked=0,
         answered=0,
         failures=0,

@@ -14,6 +14,7 @@ import yaml
 import model_double
 import synthetic
 from servebench import configuration, tables
+from servebench.marks import mark
 from servebench.plan import ALONE, LOADED, Evaluations, named
 from servebench.store.records import ModelFile
 from servebench.store.replies import AskingSession, Evaluated, EvaluationFacts, Evaluator
@@ -82,7 +83,7 @@ def _facts(asked: Evaluations, target: str, answered: int) -> EvaluationFacts:
         digest="0" * 20,
         setting=msgspec.to_builtins(setting),
         status="failed" if failed else "ok",
-        reason="out of memory" if failed else None,
+        reason=[mark("failed", reason="out of memory")] if failed else [],
         asked=asked.answers,
         answered=0 if failed else min(answered, asked.answers),
         failures=0,

@@ -7,6 +7,7 @@ import pytest
 
 from servebench import configuration, engines, plan
 from servebench.machine.infrastructure import InfrastructureError
+from servebench.marks import mark
 from servebench.models import checking, scratch
 from servebench.outlook import questions
 from servebench.plan.layout import Layout
@@ -126,4 +127,6 @@ def test_an_evaluation_loads_the_copy(model, tmp_path, monkeypatch):
     )
     assert launched == [tmp_path / "disk" / "servebench-models" / sha256 / "small.gguf"]
     assert launched[0].read_bytes() == path.read_bytes()
-    assert replies.read(Layout(results).evaluation("A")).facts.reason == "only its model file is looked at"
+    assert replies.read(Layout(results).evaluation("A")).facts.reason == [
+        mark("failed", reason="only its model file is looked at")
+    ]

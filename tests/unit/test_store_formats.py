@@ -141,8 +141,9 @@ def test_nothing_of_an_older_evaluation_is_lost() -> None:
     path = OLD / "evaluations" / "A.parquet"
     told = json_of(path)
     assert "format" not in told
-    sessions = told.pop("sessions")
+    sessions, reason = told.pop("sessions"), told.pop("reason")
     found = replies.read(path)
+    assert (reason, found.facts.reason) == (None, [])
     assert not lost(told, msgspec.to_builtins(found.facts))
     for before, after in zip(sessions, found.facts.sessions, strict=True):
         assert not lost(known(before), msgspec.to_builtins(after))

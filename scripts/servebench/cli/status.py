@@ -145,7 +145,7 @@ def _evaluation(plan: Plan, folder: Path, target: Setting) -> _State:
         return _State("damaged", f": {error}", again=path.exists())
     current = facts is not None and facts.digest == inventory.target_digest(plan, folder, target)
     if facts and current and facts.reason:
-        return _State("failed", f": {facts.reason}", again=True)
+        return _State("failed", f": {marks.told(facts.reason, 'en')}", again=True)
     whole, left, failed = (sum(getattr(part, name) for part in asked) for name in ("questions", "left", "failed"))
     if left or not path.exists():
         told = "; ".join(f"{part.name} {part.questions - part.left} of {part.questions}" for part in asked)

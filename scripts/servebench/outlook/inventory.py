@@ -107,11 +107,11 @@ def _target_spec(plan: Plan, results: Path, target: Setting) -> str:
     return identified(planning.target_spec(plan, target.name), target, results)
 
 
-def given_up(plan: Plan, results: Path, target: Setting) -> str | None:
-    """Say why an up-to-date evaluation stopped early; None when it did not."""
+def given_up(plan: Plan, results: Path, target: Setting) -> bool:
+    """Whether an up-to-date evaluation stopped early because its engine failed."""
     path = Layout(results).evaluation(target.name)
     facts = answers.read_facts(path) if path.exists() else None
-    return facts.reason if facts and facts.digest == target_digest(plan, results, target) else None
+    return bool(facts and facts.reason and facts.digest == target_digest(plan, results, target))
 
 
 def identified(spec: str, setting: plan.Setting, results: Path) -> str:

@@ -28,6 +28,7 @@ from servebench.load.beside import Counts, loaded
 from servebench.load.endpoint import Endpoint
 from servebench.machine import cpus
 from servebench.machine.identity import machine
+from servebench.marks import Mark
 from servebench.outlook import duration
 from servebench.outlook.questions import asked_questions
 from servebench.plan import ALONE, LOADED
@@ -54,7 +55,7 @@ def run(context: Context) -> None:
     """Ask what is missing, and write `results/<experiment>/evaluations/<target>.parquet`."""
     job = _Evaluation(context)
     try:
-        reason = None
+        reason: Sequence[Mark] = ()
         if job.pending():
             with Publisher(context.results, job.session, "evaluation") as published:
                 reason = job.ask(published)
@@ -136,8 +137,8 @@ class _Evaluation:
         tokens = min(asked.max_tokens, TASKS[asked.task].reply_tokens)
         return tokens if condition else tokens / self.setting.users[0]
 
-    def ask(self, published: Publisher) -> str | None:
-        """Ask every question without a reply; return why the engine did not last, or None."""
+    def ask(self, published: Publisher) -> Sequence[Mark]:
+        """Ask every question without a reply; return why the engine did not last, nothing when it did."""
         context, setting = self.context, self.setting
         model_path, model = context.weights(setting)
         log.info("evaluations %s: starting %s", setting.name, setting.engine.kind)
@@ -157,8 +158,8 @@ class _Evaluation:
                 self._keep_session(differences=msgspec.convert(server.check(), list[replies.Difference]))
         except engines.LaunchFailed as error:
             log.error("evaluations %s: %s", setting.name, error.reason)
-            return error.reason
-        return None
+            return error.marks
+        return ()
 
     def _endpoint(self, server: engines.Server) -> Endpoint:
         return Endpoint(
@@ -235,7 +236,7 @@ class _Evaluation:
                 for name, questions in self.questions.items()
             }
 
-    def write(self, reason: str | None) -> None:
+    def write(self, reason: Sequence[Mark]) -> None:
         """Write the replies as a table, with the sessions they come from."""
         rows = []
         for condition in self.conditions:
@@ -252,7 +253,7 @@ class _Evaluation:
             target=self.setting.name,
             digest=plan.digest(self.context.spec),
             status="failed" if reason else "ok",
-            reason=reason,
+            reason=list(reason),
             asked=sum(1 for _ in self.wanted()),
             answered=counts[False],
             failures=counts[True],

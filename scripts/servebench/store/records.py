@@ -188,13 +188,17 @@ class Metadata(Facts, frozen=True, kw_only=True):
     provenance: Provenance
 
 
+def as_marks(reason: str | None) -> list[Any]:
+    """Take the reason of a failure of format 0, one text, as marks in JSON; the text is not taken apart."""
+    return [] if reason is None else [msgspec.to_builtins(mark("failed", reason=reason))]
+
+
 def _first(content: dict[str, Any]) -> dict[str, Any]:
     """Turn format 0 into format 1: the rule about others' use of the device stood among the facts of the load, and the
     reason of a failure was one text."""
     meta = dict(content["meta"] or {})
     rule = meta.pop("foreign_use", {})
-    reason = [] if content["reason"] is None else [msgspec.to_builtins(mark("failed", reason=content["reason"]))]
-    return content | {"meta": meta or None, "foreign_use": rule, "reason": reason}
+    return content | {"meta": meta or None, "foreign_use": rule, "reason": as_marks(content["reason"])}
 
 
 MEASUREMENT = Format(Metadata, FORMAT, {0: _first})

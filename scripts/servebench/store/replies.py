@@ -16,9 +16,10 @@ from msgspec.structs import asdict, replace
 
 from servebench.load.beside import Counts
 from servebench.machine.identity import Machine
+from servebench.marks import Mark
 from servebench.store import parquet
 from servebench.store.parquet import Damaged, Format, Newer
-from servebench.store.records import ColdStart, Facts, ModelFile
+from servebench.store.records import ColdStart, Facts, ModelFile, as_marks
 from servebench.tasks.answers import check
 
 FORMAT = 1
@@ -96,7 +97,7 @@ class EvaluationFacts(Facts, frozen=True, kw_only=True):
     target: str
     digest: str
     status: str  # ok or failed
-    reason: str | None = None  # why its engine did not live through it
+    reason: list[Mark]  # why its engine did not live through it
     asked: int
     answered: int
     failures: int
@@ -112,7 +113,7 @@ def _first(content: dict[str, Any]) -> dict[str, Any]:
 
 REPLY = Format(Reply, FORMAT, {0: _first})
 SESSION = Format(SessionLine, FORMAT, {0: _first})
-EVALUATION = Format(EvaluationFacts, FORMAT, {0: _first})
+EVALUATION = Format(EvaluationFacts, FORMAT, {0: lambda content: content | {"reason": as_marks(content["reason"])}})
 
 
 def merged(sessions: dict[str, AskingSession], more: AskingSession) -> None:

@@ -77,7 +77,7 @@ def _targets(asked: Evaluations, evaluated: Sequence[Evaluated], answers: pa.Tab
             "context": setting.context,
             "concurrency": asked.concurrency,
             **{key: getattr(facts, key) for key in ("status", "asked", "answered", "failures")},
-            "reason": [] if facts.reason is None else [mark("failed", reason=facts.reason)],
+            "reason": facts.reason,
             "same_prompts": same,
             "prompt_tokens_sha256": _digest(prompts[name]),
             "chat_template_sha256": template,
