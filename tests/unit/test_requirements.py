@@ -191,6 +191,18 @@ def test_what_keeps_images_from_being_run(h200, tmp_path, monkeypatch, there, an
     assert line.endswith(told or "c6e")
 
 
+def test_a_program_is_looked_for_where_it_would_be_started(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    config = yaml.safe_load((CONFIG / "config.yaml").read_text(encoding="utf-8"))
+    config["engines"]["llama-cpp"] = {"kind": "llama-server", "runtime": "binary", "binary": "~/llama-server"}
+    loaded = configuration.load(config, [CONFIG / "config.yaml"])
+    (line,) = plan_command.engines(loaded, tmp_path)
+    assert "~/llama-server, NOT FOUND" in line
+    (tmp_path / "llama-server").touch(mode=0o755)
+    (line,) = plan_command.engines(loaded, tmp_path)
+    assert line.endswith(f"program {tmp_path / 'llama-server'}")
+
+
 def own_model(tmp_path, path):
     config = yaml.safe_load((CONFIG / "config.yaml").read_text(encoding="utf-8"))
     del config["evaluations"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from rich.table import Table
 
 from servebench import ROOT
 from servebench.configuration.sections import Languages
-from servebench.engines import environment
+from servebench.engines import environment, runtime
 from servebench.faults import Fault
 from servebench.machine import cache, gpu, host
 from servebench.outlook import duration, requirements
@@ -115,7 +114,7 @@ def engines(plan: Plan, cache_root: Path) -> Iterator[str]:
         elif engine.image:
             yield f"{key}: image {requirements.image(engine)}{f', {lacking}' if lacking else ''}"
         elif engine.binary:
-            found = shutil.which(engine.binary)
+            found = runtime.program(engine.binary)
             yield f"{key}: program {found or f'{engine.binary}, NOT FOUND: install it or give its path'}"
         elif engine.url:
             told = f"server at {engine.url}{', a placeholder' if 'example.' in engine.url else ''}"

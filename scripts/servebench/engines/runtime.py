@@ -50,12 +50,17 @@ def command(
             raise InfrastructureError(f"engines.{engine.key}.environment: {engine.environment} has not been made")
         return Command(argv=[launch.environment["python"], *in_venv, *argv], env=env)
     assert engine.binary  # config: runtime binary names one (configuration.py)
-    found = shutil.which(str(Path(engine.binary).expanduser()))
+    found = program(engine.binary)
     if found is None:
         raise InfrastructureError(
             f"engines.{engine.key}.binary: {engine.binary} is not a program here; install it or give its path"
         )
     return Command(argv=[found, *argv], env=env)
+
+
+def program(binary: str) -> str | None:
+    """Find an executable by its path, in which ~ is the home folder, or by its name on PATH."""
+    return shutil.which(str(Path(binary).expanduser()))
 
 
 def inside(launch: Launch, path: Path, mount: Path | None = None) -> str:
