@@ -94,6 +94,12 @@ class HttpDouble:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    @property
+    def connected(self) -> int:
+        """How many connections are open: all that was sent on a closed one has been received."""
+        with self._server.lock:
+            return len(self._server.open)
+
     def stop(self) -> None:
         """Close the port and every connection."""
         self._ended.set()

@@ -2,8 +2,6 @@
 
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -60,12 +58,3 @@ def queue(states: str = "PENDING,RUNNING,COMPLETING") -> dict[str, tuple[str, st
     """Number of each job → (its state, why it waits)."""
     lines = slurm("squeue", "--noheader", "--states", states, "--format", "%A %T %r").splitlines()
     return {number: (state, reason) for number, state, reason in (line.split(maxsplit=2) for line in lines)}
-
-
-def until(condition: Callable[[], object], seconds: float, what: str) -> float:
-    """Wait for it; the seconds it took."""
-    began = time.monotonic()
-    while not condition():
-        assert time.monotonic() - began < seconds, f"{what}: not within {seconds} s"
-        time.sleep(0.2)
-    return time.monotonic() - began

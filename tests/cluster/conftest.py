@@ -8,7 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cluster import Cluster, queue, until
+from cluster import Cluster, queue
+from waiting import until
 
 MARK = "tests/slurm/up.sh"
 

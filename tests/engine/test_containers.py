@@ -22,6 +22,7 @@ from servebench.engines import llama_server, runtime
 from servebench.engines.base import Launch
 from servebench.engines.llama_server import LlamaServer
 from servebench.machine.gpu import Gpu
+from waiting import until
 
 DOUBLES = Path(__file__).with_name("doubles")
 ENGINE = plan.Engine(key="boxed", kind="llama-server", runtime="container", image="llama-cpp-b12242")
@@ -103,10 +104,7 @@ def test_killing_the_client_leaves_no_container(docker: Path, smollm2: Path, tmp
         client.send_signal(signal.SIGKILL)
         psutil.wait_procs([guard], timeout=10)
         assert not server.alive()
-        deadline = time.monotonic() + 10
-        while psutil.pid_exists(server.pid) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert not psutil.pid_exists(server.pid)
+        until(lambda: not psutil.pid_exists(server.pid), 10, "the end of the container")
 
 
 def test_a_container_that_stays_is_said_and_nothing_is_started_beside_it(

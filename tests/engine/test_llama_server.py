@@ -11,6 +11,7 @@ import pytest
 
 from servebench import engines
 from servebench.engines import llama_log, llama_server
+from waiting import until
 
 
 @pytest.mark.parametrize(
@@ -32,13 +33,12 @@ def test_flags_of_the_extra_run(llama: Callable[..., Any], setting: dict[str, An
     with llama(**{"slots": 2, "context": 512, **setting}) as server:
         assert {name: server.facts[name] for name in facts} == facts
         assert server.check() == []
-        began = time.monotonic()
-        while True:  # the server writes of a request after it has answered it
-            told = llama_log.requests(server.log_path.read_text(errors="replace"))
-            if (told and all(request.prompt_ms for request in told)) or time.monotonic() - began > 10:
-                break
-            time.sleep(0.1)
-        assert told and all(request.prompt_ms for request in told)
+
+        def logged() -> bool:
+            requests = llama_log.requests(server.log_path.read_text(errors="replace"))
+            return bool(requests) and all(request.prompt_ms for request in requests)
+
+        until(logged, 10, "the log of the requests, which the server writes after its answers")
 
 
 def test_a_context_the_model_was_not_made_for_stops_the_setting(llama: Callable[..., Any]) -> None:
@@ -81,9 +81,7 @@ def test_sigterm_ends_the_server_promptly_and_cleanly(
     command = [llama_environment["python"], str(llama_server.LAUNCHER), "-m", str(smollm2), "-c", "256", "--port", "0"]
     with (tmp_path / "log").open("wb") as log:
         server = subprocess.Popen(command, stderr=log)
-    while "listening on" not in (tmp_path / "log").read_text(errors="replace"):
-        assert server.poll() is None
-        time.sleep(0.1)
+    until(lambda: "listening on" in (tmp_path / "log").read_text(errors="replace"), 60, "the server's start")
     began = time.monotonic()
     server.send_signal(signal.SIGTERM)
     assert server.wait(20) == 0

@@ -21,6 +21,7 @@ from servebench.engines import devices, launch
 from servebench.engines.base import Command
 from servebench.engines.simulator import Simulator
 from servebench.machine.infrastructure import ROOM
+from waiting import until
 
 GUARD = Path(launch.__file__).with_name("guard.py")
 # An engine that will not hear SIGTERM, with one child in a session of its own and one whose parent has gone.
@@ -60,16 +61,6 @@ def gone(pid: int) -> bool:
         return True
 
 
-def wait_until(true: Callable[[], bool], timeout_s: float = 15) -> bool:
-    """Whether it became true in time."""
-    deadline = time.monotonic() + timeout_s
-    while not true():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
-
-
 @pytest.fixture
 def guarded(tmp_path: Path) -> Iterator[Callable[[str, float], tuple[subprocess.Popen[bytes], int]]]:
     """Start Python code under a guard: (the guard, the pid of the engine)."""
@@ -85,7 +76,7 @@ def guarded(tmp_path: Path) -> Iterator[Callable[[str, float], tuple[subprocess.
         guards.append(guard)
         assert guard.stdout
         pid = int(guard.stdout.readline())
-        wait_until(lambda: b"up" in (tmp_path / "log").read_bytes())
+        until(lambda: b"up" in (tmp_path / "log").read_bytes(), 15, "the engine's start")
         return guard, pid
 
     yield start
@@ -129,7 +120,7 @@ def test_the_death_of_an_engine_is_told_by_its_status_and_its_children_end(guard
 def test_a_killed_guard_takes_its_engine_with_it(guarded: Any) -> None:
     guard, pid = guarded('import time\nprint("up", flush=True)\ntime.sleep(300)', 60)
     guard.kill()
-    assert wait_until(lambda: gone(pid))
+    until(lambda: gone(pid), 15, "the end of the engine")
 
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
@@ -143,7 +134,7 @@ def test_no_engine_outlives_its_session(signum: int, tmp_path: Path) -> None:
     assert pid in children and len(children) == 2
     session.send_signal(signum)
     session.communicate(timeout=20)
-    assert wait_until(lambda: all(gone(child) for child in children))
+    until(lambda: all(gone(child) for child in children), 15, "the end of guard and engine")
 
 
 def simulated(**entry: Any) -> plan.Session:
@@ -191,7 +182,8 @@ def test_what_a_killed_session_left_running_is_ended_by_the_next(tmp_path: Path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(launch, "SURVIVOR_PATIENCE_S", 0.2)
         with start(simulated(), tmp_path):
-            assert wait_until(lambda: gone(left.pid))  # and this test, whose pid was recorded with another start, lives
+            # This test itself, whose pid was recorded with another start, lives.
+            until(lambda: gone(left.pid), 15, "the end of what was left running")
     left.wait()
 
 
@@ -262,7 +254,7 @@ def test_fewer_slots_than_asked_stop_the_setting_with_both_values(tmp_path: Path
 def test_a_dead_server_is_noticed(tmp_path: Path) -> None:
     with start(simulated(), tmp_path) as server:
         os.kill(server.pid, signal.SIGKILL)
-        assert wait_until(lambda: not server.alive())
+        until(lambda: not server.alive(), 15, "the end of the server")
         assert server.check() == [{"what": "server", "asked": "alive", "got": "dead"}]
 
 

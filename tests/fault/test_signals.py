@@ -2,18 +2,11 @@
 
 import os
 import signal
-import time
 
 import pytest
 
+from waiting import until
 from workspace import Workspace, alive, engines, family
-
-
-def until(condition, seconds, what):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"{what}: not within {seconds} s"
-        time.sleep(0.1)
 
 
 @pytest.fixture

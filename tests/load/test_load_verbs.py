@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 
 import psutil
 import pyarrow.parquet as pq
@@ -12,6 +11,7 @@ import pytest
 from scripted_server import ScriptedServer, refusal, reply
 
 from servebench.load.records import check_chunks, check_requests
+from waiting import until
 
 SEALED = "/sys"  # takes no file, from nobody
 FIGURES = {
@@ -174,9 +174,7 @@ def test_ctrl_c_ends_everything_without_a_traceback(tmp_path):
     with ScriptedServer(lambda _: reply(4, gap_s=0.01)) as server:
         command = [sys.executable, "-m", "servebench", "load", "--url", server.url, "--model", "m", "--users", "40"]
         running = subprocess.Popen([*command, "--out", tmp_path], stderr=subprocess.PIPE, text=True)
-        until = time.monotonic() + 60
-        while len(server.received) < 5 and time.monotonic() < until:
-            time.sleep(0.1)
+        until(lambda: len(server.received) >= 5, 60, "five requests")
         workers = psutil.Process(running.pid).children()
         assert len(workers) == 4
         running.send_signal(signal.SIGINT)

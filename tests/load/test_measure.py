@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter, defaultdict
 
 import msgspec
@@ -28,6 +27,7 @@ from servebench.load.transport import HEAD_BYTES
 from servebench.load.users import Ledger
 from servebench.load.workers import LoadError
 from servebench.load.workload import Workload
+from waiting import until
 
 
 def measured(script, users, *, processes=None, seed=1, **workload):
@@ -501,9 +501,7 @@ def test_killing_the_parent_leaves_no_worker():
     )
     with ScriptedServer(lambda _: reply(2, gap_s=0.02)) as server:
         parent = subprocess.Popen([sys.executable, "-c", code, server.url])
-        until = time.monotonic() + 30
-        while len(server.received) < 10 and time.monotonic() < until:
-            time.sleep(0.1)
+        until(lambda: len(server.received) >= 10, 30, "ten requests")
         workers = psutil.Process(parent.pid).children()
         assert len(workers) == 2
         os.kill(parent.pid, signal.SIGKILL)

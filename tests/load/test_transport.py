@@ -360,7 +360,9 @@ def test_cancelled_exchanges_say_so():
         told = exchange()
         payload = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}"
         task = asyncio.create_task(channel.exchange(told, payload))
-        await asyncio.sleep(0.3)
+        async with asyncio.timeout(10):
+            while told.first_byte_ns is None:
+                await asyncio.sleep(0)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         return told
@@ -399,15 +401,16 @@ def test_an_unknown_certificate_is_a_connect_error(tmp_path, monkeypatch):
 @pytest.mark.parametrize("ticks", range(8))
 def test_a_cancel_that_comes_as_the_connection_does_is_not_lost(ticks):
     async def cancelled() -> bool:
-        loop, gate = asyncio.get_running_loop(), asyncio.Event()
+        loop, entered, gate = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
 
         async def create_connection(*_: object, **__: object) -> tuple[None, None]:
+            entered.set()
             await gate.wait()
             return None, None
 
         loop.create_connection = create_connection  # type: ignore[method-assign]
         connecting = asyncio.create_task(Origin("localhost", 1, None, "127.0.0.1").connect(5))
-        await asyncio.sleep(0.01)
+        await entered.wait()
         gate.set()
         for _ in range(ticks):
             await asyncio.sleep(0)

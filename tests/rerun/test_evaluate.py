@@ -31,6 +31,7 @@ from servebench.tables.published import quantization
 from servebench.tasks import TASKS
 from servebench.tasks.answers import FAILED
 from servebench.tasks.task import Question, Reply
+from waiting import until
 
 CONCURRENCY = 4
 SMALL = {"jcommonsenseqa": {"set": "small", "limit": 10}, "mgsm": {"set": "small", "limit": 12}}
@@ -252,7 +253,7 @@ def test_killed_half_way_it_goes_on_where_it_was(tmp_path, caplog):
     caplog.set_level("INFO", "servebench")
 
     def slow(model, prompt, time_):
-        time.sleep(0.02)
+        time.sleep(0.02)  # a slow server
         return constant(model, prompt, time_)
 
     with ChatDouble(slow, knows) as double:
@@ -264,12 +265,10 @@ def test_killed_half_way_it_goes_on_where_it_was(tmp_path, caplog):
         command += ["--runtime", msgspec.json.encode(context.runtime).decode()]
         command += ["--results", str(context.results), "--engine-log", str(context.engine_log)]
         process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 60
-        while double.asked.total() < 70 and time.monotonic() < deadline:
-            time.sleep(0.005)
+        until(lambda: double.asked.total() >= 70, 60, "70 questions")
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
-        time.sleep(0.2)  # what was in flight is over
+        until(lambda: not double.connected, 10, "the end of what was in flight")
         assert 70 <= double.asked.total() < 200
         assert not Layout(experiment.results).evaluation("A").exists()
         kept = sum("question_id" in json.loads(line) for file in experiment.stored() for line in _whole_lines(file))
