@@ -304,7 +304,7 @@ def test_a_name_no_host_can_have_is_a_connect_error(host):
 
     told = uvloop.run(talk())
     assert (told.failure, told.sent_ns) == ("connect_error", None)
-    assert f"{host} is no host name" in told.error
+    assert host in told.error
 
 
 def test_a_status_and_its_body_are_kept():
