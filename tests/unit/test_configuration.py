@@ -425,6 +425,13 @@ def test_questions_under_load_have_files_of_their_own(evaluated):
     assert [a == b for a, b in zip(names, again, strict=True)] == [True, True, False]
 
 
+@pytest.mark.parametrize(("key", "value", "same"), [("window_s", 77, True), ("temperature", 0.5, False)])
+def test_only_what_the_load_sends_makes_other_replies_under_load(evaluated, key, value, same):
+    before = target_specs(evaluated)["Q8_0"]
+    evaluated["workload"] = {**evaluated["workload"], key: value}
+    assert (target_specs(evaluated)["Q8_0"] == before) is same
+
+
 def test_a_level_more_leaves_the_other_measurements_their_names(config):
     before = specs(config)["np1"]
     config["settings"]["np1"]["users"] = [1, 2, 4, 16]

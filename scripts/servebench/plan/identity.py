@@ -80,6 +80,10 @@ def session_from_spec(
     return Session(experiment=content["experiment"], round=round_, rank=rank, setting=setting)
 
 
+# Keys of a workload that say how it is measured, not what is sent.
+_ONLY_MEASURED = ("window_s", "min_targets", "keep_text", "tokenizer")
+
+
 def target_spec(plan: Plan, name: str) -> str:
     """The parameter Snakemake tracks for a target's evaluation: everything that determines what is asked of it.
 
@@ -100,7 +104,8 @@ def target_spec(plan: Plan, name: str) -> str:
     if under_load:
         # The load generator sends the load: what its protocol changes is asked again under load, and nothing else is.
         load = {k: v for k, v in msgspec.to_builtins(under_load).items() if k != "targets"}
-        content["under_load"] = {**load, "protocol": PROTOCOL}
+        workload = {k: v for k, v in under_load.workload.items() if k not in _ONLY_MEASURED}
+        content["under_load"] = {**load, "workload": workload, "protocol": PROTOCOL}
     return canonical(content)
 
 
