@@ -420,7 +420,7 @@ def test_under_load_the_same_questions_are_asked_of_a_busy_and_an_idle_server(tm
     def answer(model, prompt, time_):
         busy = double.running > 1
         if prompt not in known:
-            time.sleep(0.05)
+            time.sleep(0.05)  # the load keeps the server busy
             return Reply(text="busy", finish_reason="length")
         others.append(busy)
         return Reply(text="答え: 0" if busy else f"答え: {known[prompt]}", finish_reason="stop")
@@ -459,7 +459,7 @@ def test_without_a_load_nothing_is_asked_under_load_and_a_load_that_fails_at_tim
     def answer(model, prompt, time_):
         if prompt in known:
             return Reply(text="答え: 1", finish_reason="stop")
-        time.sleep(0.05)
+        time.sleep(0.05)  # each request of the load takes a while
         with once:
             return good.pop() if good else status["load"]
 

@@ -245,8 +245,9 @@ def test_a_server_that_is_not_ours_has_unknown_memory() -> None:
 
 def test_a_watching_process_that_died_is_an_error() -> None:
     watcher = watch.Watcher(os.getpid())
-    watcher._process.kill()
-    watcher._process.wait()
+    (sampling,) = [child for child in psutil.Process().children() if "servebench.machine.sampler" in child.cmdline()]
+    sampling.kill()
+    until(lambda: sampling.status() == psutil.STATUS_ZOMBIE, 10, "the end of the watching process")
     with pytest.raises(RuntimeError, match="the watching process ended with status -9"):
         watcher.table(0, 1)
     watcher.close()
