@@ -94,7 +94,7 @@ class Setting(Struct, frozen=True, kw_only=True):
     trace_sha256: str | None = None  # of the trace's file
     processes: int | None = None  # load processes; None: the load generator's rule
     cpus: dict[str, int] | None = None  # CPUs of the `server` and of the `load` generator; None: whatever there is
-    expect: dict[str, bool | int | float | str] = {}  # facts published of this setting (servebench.expected)
+    expect: dict[str, bool | int | float | str] = {}  # facts published of this setting (tables/expected.py)
     note: str | dict[str, str] | None = None
 
 

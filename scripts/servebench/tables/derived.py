@@ -1,4 +1,4 @@
-"""Tables made from `measurements` and `sessions`: ranges over the rounds, the line, ratios, cost. Pure functions.
+"""Derive tables from `measurements` and `sessions`: ranges over the rounds, the line, ratios, cost. Pure functions.
 
 Every comparison stays within one run, and every ratio within one run and round; `drift` alone crosses runs, and says
 how far such a crossing can be off.
@@ -41,7 +41,7 @@ _SETTING = [n for n in SCHEMAS["queueing"].names if n in SCHEMAS["measurements"]
 
 
 def settings(measurements: pa.Table, rounds: int = 2) -> pa.Table:
-    """One row per run × setting × users: smaller and larger of the rounds, the line in all of them, marks.
+    """Make one row per run × setting × users: smaller and larger of the rounds, the line in all of them, marks.
 
     `rounds` is how many the experiment wants; with one missing or failed, `meets_line_both_rounds` is null. Ranges are
     over the rounds that are there; a round without output is none, but one in which the line is not met.
@@ -101,18 +101,18 @@ def _marks(good: Sequence[Row], rounds: int, change: Row | None, machines: Mappi
 
 
 def _partly_unknown(row: Row) -> bool:
-    """Whether the samples that do not tell could be those for which a measurement is thrown out, where others tell."""
+    """Tell whether the unknown samples are enough to make the measurement invalid, where others are known."""
     return row["foreign_samples"] is not None and row["foreign_unknown"] >= row["foreign_limit"]
 
 
 def _machine_of_run(measurements: pa.Table) -> dict[str, str | None]:
-    """The machine each run began on."""
+    """Find the machine each run began on."""
     started = sorted(measurements.to_pylist(), key=lambda row: row["started_at"] or "")
     return {row["run"]: row["fingerprint"] for row in reversed(started)}
 
 
 def largest_change(rounds: Sequence[Row]) -> Row | None:
-    """The figure that changed most between rounds: `figure, first, second, ratio, change`, or None.
+    """Find the figure that changed most between rounds: `figure, first, second, ratio, change`, or None.
 
     Of output tok/s, user tok/s and TTFT p95, the one with the largest |later ÷ earlier − 1| over all pairs of rounds.
     """
@@ -134,7 +134,7 @@ def _is_unstable(ratio: float) -> bool:
 
 
 def unstable(measurements: pa.Table) -> pa.Table:
-    """The pairs of rounds in which some figure is at most 0.8 or at least 1.2 times the earlier, largest first."""
+    """List the pairs of rounds in which a figure is at most 0.8 or at least 1.2 times the earlier, largest first."""
     rows = []
     for group in _groups(measurements, _PLACE):
         good = [row for row in group if row["status"] == "ok"]
@@ -146,14 +146,14 @@ def unstable(measurements: pa.Table) -> pa.Table:
 
 
 def queueing(settings_table: pa.Table) -> pa.Table:
-    """TTFT where the users are as many as the slots, or more."""
+    """List TTFT where the users are as many as the slots, or more."""
     columns = SCHEMAS["queueing"].names
     rows = [row | {"multiple": row["users"] / row["slots"]} for row in schema.rows(settings_table)]
     return table("queueing", ({name: row[name] for name in columns} for row in rows if row["multiple"] >= 1))
 
 
 def slow_by_micro_batch(slow_requests: pa.Table, sessions: pa.Table) -> pa.Table:
-    """The slow requests of at most 4 users by the server's micro-batch, in the runs that have a band.
+    """Count the slow requests of at most 4 users by the server's micro-batch, in the runs that have a band.
 
     More users queue for each other's prompts, which is another matter. A server that does not tell its micro-batch
     is left out.
@@ -182,7 +182,7 @@ def slow_by_micro_batch(slow_requests: pa.Table, sessions: pa.Table) -> pa.Table
 
 
 def ratios(measurements: pa.Table, settings_table: pa.Table, plan: Plan) -> pa.Table:
-    """Ratios between settings that differ in one thing, within a round, as their range over the rounds.
+    """Compute ratios between settings that differ in one thing, within a round, as their range over the rounds.
 
     control: every setting of a run that names a control, over it. engine, slots, quantization: what alone differs.
     drift: the same setting in a later run over an earlier one.
@@ -202,7 +202,7 @@ def ratios(measurements: pa.Table, settings_table: pa.Table, plan: Plan) -> pa.T
 
 
 def _kinds(one: Setting, base: Setting, plan: Plan) -> Iterator[str]:
-    """What a comparison of `one` over `base` shows; nothing when they differ in more than one thing."""
+    """Say what a comparison of `one` over `base` shows; nothing when they differ in more than one thing."""
     order = list(plan.settings)
     later = order.index(one.name) > order.index(base.name)
     content = [
@@ -248,7 +248,7 @@ def _ratio_rows(kind: str, one: Setting, base: Setting, ours: dict[Any, Row], th
 
 
 def expected(sessions: pa.Table, plan: Plan) -> pa.Table:
-    """The facts published of each setting beside what each launch of it said of itself (`servebench.expected`)."""
+    """Put the facts published of each setting beside what its launches said of themselves (expected.py)."""
     rows = []
     for launch in sessions.to_pylist():
         facts = json.loads(launch["facts"]) if launch["facts"] else {}
@@ -262,7 +262,7 @@ def expected(sessions: pa.Table, plan: Plan) -> pa.Table:
 def memory(
     sessions: pa.Table, measurements: pa.Table, caches: Mapping[str, Cache], settings: Mapping[str, Setting]
 ) -> pa.Table:
-    """Memory measured against weights and predicted KV cache, one row per setting that has a session.
+    """Compare measured memory with weights and predicted KV cache, one row per setting that has a session.
 
     `caches` is by key of the model; a model that is not in it has no prediction. `settings`: what was asked for.
     """
@@ -293,8 +293,8 @@ def memory(
 
 
 def _kv_cache_gib(cache: Cache | None, tokens: int | None, setting: Setting) -> float | None:
-    """Of all slots, each with its part of the tokens, in the types asked for. None where it is not known, as of a pool
-    of tokens with sliding windows: how an engine counts its tokens then changes with its version."""
+    """Predict the cache of all slots, each with its part of the tokens, in the types asked for. None where unknown, as
+    for a pool of tokens with sliding windows: how an engine counts these tokens changes with its version."""
     engine = ADAPTERS[setting.engine.kind]
     types = engine.cache_types(setting)
     if cache is None or tokens is None or not types_known(types) or (cache.windowed and engine.fills_device):
@@ -303,12 +303,12 @@ def _kv_cache_gib(cache: Cache | None, tokens: int | None, setting: Setting) -> 
 
 
 def requests_fit(kv_cache_tokens: int | None, request_tokens: float | None) -> int | None:
-    """Whole requests of so many tokens (prompt and answer) that a KV cache has room for; None with either unknown."""
+    """Compute how many whole requests (prompt and answer) a KV cache has room for; None with either unknown."""
     return int(kv_cache_tokens / request_tokens) if kv_cache_tokens is not None and request_tokens else None
 
 
 def _kv_cache_tokens(launches: Sequence[Row]) -> int | None:
-    """The smallest cache that any launch told of; else what is asked for: context × slots."""
+    """Return the smallest cache that a launch reported; else the cache asked for: context × slots."""
     told = [json.loads(launch["facts"]).get("kv_cache_tokens") for launch in launches if launch["facts"]]
     context, slots = launches[0]["context"], launches[0]["slots"]
     smallest: int | None = _range(told)[0]
@@ -316,7 +316,7 @@ def _kv_cache_tokens(launches: Sequence[Row]) -> int | None:
 
 
 def _request_tokens(measurements: pa.Table) -> dict[tuple[str, str], float]:
-    """Tokens of a request, prompt and answer, by run and setting; absent where they were never told."""
+    """Average the tokens of a request, prompt and answer, by run and setting; absent where never counted."""
     found: dict[tuple[str, str], list[float]] = defaultdict(list)
     for row in measurements.to_pylist():
         if row["prompt_tokens_p50"] is not None and row["output_tokens_mean"] is not None:
@@ -325,7 +325,7 @@ def _request_tokens(measurements: pa.Table) -> dict[tuple[str, str], float]:
 
 
 def cost(settings_table: pa.Table, price_per_hour: float) -> pa.Table:
-    """USD for a million output tokens = price ÷ 3600 ÷ output tok/s × 10⁶, at a price in USD an hour."""
+    """Compute USD for a million output tokens = price ÷ 3600 ÷ output tok/s × 10⁶, at a price in USD an hour."""
     rows = []
     for row in settings_table.to_pylist():
         low, high = row["output_tok_s_min"], row["output_tok_s_max"]
@@ -345,7 +345,7 @@ def cost(settings_table: pa.Table, price_per_hour: float) -> pa.Table:
 
 
 def paid_idle(sessions: pa.Table, price_per_hour: float, idle_after_min: float | None) -> pa.Table:
-    """What a machine costs while it serves nobody: from launch to the first token, and until it is given back.
+    """Compute what a machine costs while it serves nobody: from launch to the first token, and until it is given back.
 
     A server at a URL is not launched here: it has no start.
     """
@@ -369,17 +369,17 @@ def paid_idle(sessions: pa.Table, price_per_hour: float, idle_after_min: float |
 
 
 def usd(price_per_hour: float, seconds: float) -> float:
-    """USD for so many seconds at this price (USD an hour)."""
+    """Compute USD for a number of seconds at this price (USD an hour)."""
     return price_per_hour / 3600 * seconds
 
 
 def usd_per_million_tokens(price_per_hour: float, output_tok_s: float) -> float:
-    """USD for a million output tokens at this price (USD an hour) and speed (tokens/s)."""
+    """Compute USD for a million output tokens at this price (USD an hour) and speed (tokens/s)."""
     return price_per_hour / 3600 / output_tok_s * 1e6
 
 
 def reproduction(settings_table: pa.Table, published: Iterable[Mapping[str, Any]]) -> pa.Table:
-    """Our ranges beside the published: `published` rows have `run, setting, users`, `<figure>_min`, `<figure>_max`."""
+    """Put our ranges beside those of `published`: rows of `run, setting, users`, `<figure>_min`, `<figure>_max`."""
     ours = {tuple(row[n] for n in _PLACE): row for row in settings_table.to_pylist()}
     rows = []
     for cell in published:
@@ -406,13 +406,13 @@ def reproduction(settings_table: pa.Table, published: Iterable[Mapping[str, Any]
 
 
 def _range(values: Iterable[Any]) -> tuple[Any, Any]:
-    """Smaller and larger of the values that are there; (None, None) when none is."""
+    """Return the smallest and the largest of the values that are not None; (None, None) without any."""
     there = [value for value in values if value is not None]
     return (min(there), max(there)) if there else (None, None)
 
 
 def _groups(content: pa.Table, names: Sequence[str]) -> Iterator[list[Row]]:
-    """Rows that agree in `names`, in order of round, groups in the order of the experiment."""
+    """Group rows that agree in `names`, in order of round, groups in the order of the experiment."""
     groups: dict[Hashable, list[Row]] = defaultdict(list)
     key: Callable[[Row], Any] = lambda row: (row["rank"], row.get("users") if "users" in names else 0)  # noqa: E731
     for row in sorted(schema.rows(content), key=lambda row: (*key(row), row["round"])):

@@ -1,4 +1,4 @@
-"""Facts published of a setting, beside what its server said of itself. Pure.
+"""Compare facts published of a setting with what its server said of itself. Pure.
 
 A difference stops nothing: another GPU holds another KV cache, another machine starts other threads. What a setting
 *asks* for and does not get is the engines' business (`servebench.engines`).
@@ -15,7 +15,7 @@ from servebench.plan import Struct
 
 
 class Fact(Struct, frozen=True, kw_only=True):
-    """One expected fact. `met` is None when the server does not tell (`got` is None)."""
+    """One expected fact. `met` is None when the server does not say (`got` is None)."""
 
     what: str
     expected: bool | int | float | str
@@ -24,7 +24,7 @@ class Fact(Struct, frozen=True, kw_only=True):
 
 
 def compare(expect: Mapping[str, bool | int | float | str], facts: Mapping[str, Any]) -> list[Fact]:
-    """`expect` (a setting's) beside `facts` (a server's), in the order of `expect`.
+    """Compare `expect` (a setting's) with `facts` (a server's), in the order of `expect`.
 
     Numbers and booleans are met when equal. A text is met when it stands in the found one as a whole word or the
     beginning of a version: 0.6 in "0.6.5", 3b4d6ab3f in "b12242-3b4d6ab3f".
@@ -36,7 +36,7 @@ def compare(expect: Mapping[str, bool | int | float | str], facts: Mapping[str, 
 
 
 def as_text(value: Any) -> str | None:
-    """A fact's value as a configuration would say it: true, 4096, b12242; None stays None."""
+    """Write a fact's value as a configuration would: true, 4096, b12242; None stays None."""
     if isinstance(value, str) or value is None:
         return value
     return json.dumps(value)

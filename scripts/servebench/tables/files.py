@@ -1,4 +1,4 @@
-"""Tables from rows, to Parquet and back, always with exactly the columns of their schema."""
+"""Make tables from rows, write and read them, always with exactly the columns of their schema."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from servebench.tables.catalogue import SCHEMAS
 
 
 def table(name: str, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
-    """Rows as the table called `name`, as `schema.table`."""
+    """Make the table called `name` from rows, as `schema.table`."""
     return schema.table(name, SCHEMAS[name], rows)
 
 
 def check(name: str, content: pa.Table) -> pa.Table:
-    """`content` itself, as `schema.check`."""
+    """Return `content` itself; raises TableError as `schema.check`."""
     return schema.check(name, SCHEMAS[name], content)
 
 
 def write(directory: Path, tables: Mapping[str, pa.Table]) -> list[Path]:
-    """Write each table as `<directory>/<name>.parquet`, whole or not at all, and remove those that the experiment has
-    no more; returns the paths in order."""
+    """Write each table as `<directory>/<name>.parquet`, whole or not at all; return the paths in order.
+
+    Files of listed tables that are not in `tables` are removed."""
     directory.mkdir(parents=True, exist_ok=True)
     for name in SCHEMAS.keys() - tables.keys():
         (directory / f"{name}.parquet").unlink(missing_ok=True)
@@ -42,7 +43,7 @@ def write(directory: Path, tables: Mapping[str, pa.Table]) -> list[Path]:
 
 
 def read(path: Path, name: str | None = None) -> pa.Table:
-    """The table in `path`, checked against the schema called `name` (by default the file's own name)."""
+    """Read the table in `path`, checked against the schema called `name` (by default the file's own name)."""
     try:
         content = pq.read_table(path)
     except (OSError, pa.ArrowException) as error:
@@ -51,12 +52,12 @@ def read(path: Path, name: str | None = None) -> pa.Table:
 
 
 def read_all(directory: Path, names: Sequence[str] = tuple(SCHEMAS)) -> dict[str, pa.Table]:
-    """The tables of `directory` among `names`, by name; a table whose file is absent is absent here."""
+    """Read the tables of `directory` among `names`, by name, without those that have no file."""
     return {name: read(path) for name in names if (path := directory / f"{name}.parquet").exists()}
 
 
 def read_reference(path: Path) -> list[dict[str, Any]]:
-    """Rows of a file of published figures (config/references): numbers as numbers, true and false, empty as None.
+    """Read a file of published figures (config/references): numbers as numbers, true and false, empty as None.
 
     Lines that begin with # say where the figures are from.
     """

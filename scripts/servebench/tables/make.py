@@ -51,7 +51,7 @@ def run(results: Path) -> None:
 
 
 def _record(plan: Plan, results: Path, session: Session, users: int) -> measurements.Record:
-    """The record, at its setting's place in the experiment as it is now; it keeps the one of when it was measured."""
+    """Read a record and give it its setting's present place in the experiment; the stored record keeps its own."""
     path = Layout(results).measurement(session.setting, session.round, users)
     record = measurements.read(path)
     if record.identity.digest != inventory.stored_path(plan, results, session, users).stem:
@@ -74,7 +74,7 @@ def _replies(plan: Plan, results: Path, target: str) -> answers.Evaluated:
 
 
 def _caches(plan: Plan, results: Path) -> dict[str, Cache]:
-    """The KV cache by model, where the model's file says enough."""
+    """Build the KV cache by model, where the model's file says enough."""
     manifests = {key: manifest_of(model, results) for key, model in plan.models.items()}
     found = {key: facts.cache(manifest["facts"]) for key, manifest in manifests.items() if manifest}
     return {key: cache for key, cache in found.items() if cache}

@@ -1,4 +1,4 @@
-"""Tables made from the raw records themselves. One pass over the records each; pure functions."""
+"""Make tables from the raw records, each in one pass. Pure functions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SETTING = [n for n in SCHEMAS["queueing"].names if n in SCHEMAS["sessions"].nam
 
 
 def measurements(records: Sequence[Record], line: Line) -> pa.Table:
-    """One row per run × setting × users × round, in the order of the experiment; figures are null in a failed one."""
+    """Make one row per run × setting × users × round, in the experiment's order; figures of a failed one are null."""
     return table("measurements", (_measurement_row(record, line) for record in sorted(records, key=order)))
 
 
@@ -74,7 +74,7 @@ def _measurement_row(record: Record, line: Line) -> Row:
 
 
 def _energy(record: Record, output_tok_s: float | None) -> Row:
-    """Mean power of the devices over the window, and energy for each token; null with any sample of it unknown."""
+    """Compute the devices' mean power over the window, and energy per token; null with any sample unknown."""
     power_w = _mean_in_window(record, "power_w")
     return {"power_w": power_w, "joules_per_token": power_w / output_tok_s if power_w and output_tok_s else None}
 
@@ -103,7 +103,7 @@ def _figures(record: Record, line: Line, foreign: int | None, rule: ForeignUse) 
 
 
 def order(record: Record) -> tuple[int, int, int]:
-    """Place in the order of the experiment: setting, users, round."""
+    """Return the place in the order of the experiment: setting, users, round."""
     return record.identity.rank, record.identity.users, record.identity.round
 
 
@@ -121,7 +121,7 @@ def _machine(machine: Machine) -> Row:
 
 
 def sessions(records: Sequence[Record]) -> pa.Table:
-    """One row per launch of a server: cold start, facts, memory, and which numbers of users it served."""
+    """Make one row per launch of a server: cold start, facts, memory, and which numbers of users it served."""
     launches: dict[str, list[Record]] = defaultdict(list)
     for record in sorted(records, key=lambda r: (r.identity.rank, r.identity.round, r.identity.users)):
         launches[record.session.session_id].append(record)
@@ -160,7 +160,7 @@ def _session_row(session_id: str, group: Sequence[Record]) -> Row:
 
 
 def _computing(facts: Mapping[str, Any]) -> Row:
-    """What a server was given to compute with, beside what it believes: threads may be those of the whole machine."""
+    """Say the CPUs a server was given, and the threads it says it uses, which may be those of the whole machine."""
     given = facts.get("cpus")
     return {"cpus": None if given is None else len(given), "threads": facts.get("threads")}
 
@@ -170,7 +170,7 @@ def _json(value: Any) -> str | None:
 
 
 def reference_bands(records: Sequence[Record], control: Mapping[str, str | None]) -> dict[str, tuple[int, int]]:
-    """For each run the band of prompt lengths just over the micro-batch behind the shared head: (first, last).
+    """Find for each run the band of prompt lengths just over the micro-batch behind the shared head: (first, last).
 
     The reference is the run's control, else its first llama-server setting: the micro-batch it was launched with, and
     the most frequent number of prompt tokens it took from its cache. A run without either has no band.
@@ -185,7 +185,7 @@ def reference_bands(records: Sequence[Record], control: Mapping[str, str | None]
 
 
 def references(records: Sequence[Record], control: Mapping[str, str | None]) -> dict[str, list[Record]]:
-    """Of each run that has one, the good records of its reference: its control, else its first llama-server setting."""
+    """List the good records of each run's reference: its control, else its first llama-server setting."""
     found = {}
     for run in dict.fromkeys(record.identity.run for record in records):
         ours = [r for r in records if r.identity.run == run and r.identity.engine_kind == "llama-server"]
@@ -202,14 +202,14 @@ def micro_batch(record: Record) -> int | None:
 
 
 def band(micro_batch_tokens: int, shared_head_tokens: int) -> tuple[int, int]:
-    """The 20 prompt lengths just over the micro-batch after a cached head: (first, last) tokens."""
+    """Return the 20 prompt lengths just over the micro-batch after a cached head: (first, last) tokens."""
     first = micro_batch_tokens + shared_head_tokens + 1
     return first, first + BAND_WIDTH - 1
 
 
 def slow_requests(records: Sequence[Record], bands: Mapping[str, tuple[int, int]]) -> pa.Table:
-    """Requests with a TTFT over 1 s, of those sent more than 5 s after the load began, all rounds together; both from
-    when they were due in an open loop and a trace, as in the figures.
+    """Count requests with a TTFT over 1 s, of those sent more than 5 s after the load began, all rounds together; both
+    from when they were due in an open loop and a trace, as in the figures.
 
     Warm-up requests count, cancelled and failed ones do not, nor those sent after the window. In the band of the run
     and outside of it; in a run without a band, everything is outside.
@@ -238,7 +238,7 @@ def slow_requests(records: Sequence[Record], bands: Mapping[str, tuple[int, int]
 
 
 def _slow(record: Record, limits: tuple[int, int] | None) -> npt.NDArray[np.int64]:
-    """(slow, all) in the band, (slow, all) outside."""
+    """Count (slow, all) in the band, (slow, all) outside."""
     requests, start_ns = record.requests, record.loaded.load_start_ns
     counted = pc.and_(pc.equal(requests["status"], "ok"), pc.not_equal(requests["phase"], "after"))
     since = _since(record)
@@ -251,8 +251,8 @@ def _slow(record: Record, limits: tuple[int, int] | None) -> npt.NDArray[np.int6
 
 
 def ttft(records: Sequence[Record]) -> pa.Table:
-    """Every target request's TTFT per measurement, ascending, for its distribution; from when it was due in an open
-    loop and a trace, as in the figures."""
+    """List every target request's TTFT per measurement, ascending, for its distribution; from when it was due in an
+    open loop and a trace, as in the figures."""
     return table("ttft", (_ttft_row(record) for record in sorted(records, key=order) if record.status == "ok"))
 
 
@@ -267,12 +267,12 @@ def _ttft_row(record: Record) -> Row:
 
 
 def _since(record: Record) -> str:
-    """The stamp from which a latency counts: when a request was due in an open loop and a trace, else when sent."""
+    """Name the stamp from which a latency counts: when due in an open loop and a trace, else when sent."""
     return "scheduled_ns" if MODES[record.loaded.mode].scheduled else "sent_ns"
 
 
 def timeline(records: Sequence[Record]) -> pa.Table:
-    """Each second of each measurement, 0 where the window begins: requests in flight, tokens arrived, foreign use."""
+    """List each second of each measurement, 0 where the window begins: requests in flight, tokens, foreign use."""
     good = (record for record in sorted(records, key=order) if record.status == "ok")
     return table("timeline", (row for record in good for row in _seconds(record)))
 
@@ -295,7 +295,7 @@ def _seconds(record: Record) -> Iterator[Row]:
 
 
 def _spans(requests: pa.Table) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """When each request that was sent and ended began and ended, ns."""
+    """List when each request that was sent and ended began and ended, ns."""
     done = requests.filter(pc.and_(pc.is_valid(requests["sent_ns"]), pc.is_valid(requests["end_ns"])))
     return done["sent_ns"].to_numpy(), done["end_ns"].to_numpy()
 
@@ -303,7 +303,7 @@ def _spans(requests: pa.Table) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.in
 def _overlap(
     begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64], edges: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.float64]:
-    """Mean number of spans [begin, end) that are open, in each interval between two edges."""
+    """Average the number of open spans [begin, end) in each interval between two edges."""
     open_until = [np.clip(edges - b, 0, None) for b in begin]
     closed = [np.clip(edges - e, 0, None) for e in end]
     area = np.sum(open_until, axis=0) - np.sum(closed, axis=0) if len(begin) else np.zeros(len(edges))
@@ -312,7 +312,7 @@ def _overlap(
 
 
 def _largest(telemetry: Mapping[str, Sequence[Any]], edges: npt.NDArray[np.int64]) -> dict[int, float]:
-    """Largest foreign use seen in each interval, percent; an interval without a sample is absent."""
+    """Find the largest foreign use in each interval, percent; an interval without a sample is absent."""
     found: dict[int, float] = {}
     samples: Iterable[tuple[int, Any]] = zip(
         telemetry.get("time_ns", ()), telemetry.get("foreign_utilisation", ()), strict=False
@@ -325,7 +325,7 @@ def _largest(telemetry: Mapping[str, Sequence[Any]], edges: npt.NDArray[np.int64
 
 
 def telemetry(records: Sequence[Record]) -> pa.Table:
-    """Each sample of the machine during the load, 0 s where the window begins; what a sample does not tell is null."""
+    """List each sample of the machine during the load, 0 s where the window begins; what a sample lacks is null."""
     good = (record for record in sorted(records, key=order) if record.status == "ok")
     return table("telemetry", (row for record in good for row in _samples(record)))
 
@@ -342,7 +342,7 @@ def _samples(record: Record) -> Iterator[Row]:
 
 
 def calibration(records: Sequence[Record]) -> pa.Table:
-    """The load generator's own errors, as calibrated last on the machines that each run was measured on."""
+    """List the load generator's own errors, as calibrated last on the machines that each run was measured on."""
     rows: dict[tuple[Any, ...], Row] = {}
     known = [(r.identity.run, r.provenance.calibration) for r in sorted(records, key=order)]
     calibrated = [(run, one) for run, one in known if one]
@@ -356,7 +356,7 @@ def calibration(records: Sequence[Record]) -> pa.Table:
 
 
 def discarded(thrown_out: Iterable[Discarded]) -> pa.Table:
-    """What was measured and thrown out, with the reason, oldest first."""
+    """List what was measured and thrown out, with the reason, oldest first."""
     return table("discarded", map(_discarded_row, thrown_out))
 
 

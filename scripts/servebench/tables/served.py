@@ -1,4 +1,4 @@
-"""What llama-server's log says of each request it served, and its slow prompt evaluations among them. Pure functions.
+"""Make tables of llama-server's log: each request it served, and slow prompt evaluations. Pure functions.
 
 Requests carry the log's own numbers: the log does not say which of ours they are. A server that writes no such log has
 no rows, here and in the counts.
@@ -25,7 +25,7 @@ _COLUMNS = SCHEMAS["served"].names[4:]
 
 
 def served(records: Sequence[Record]) -> pa.Table:
-    """One row per request that got a slot while it was measured, warm-up included, in the log's order."""
+    """Make one row per request that got a slot while it was measured, warm-up included, in the log's order."""
     rows = []
     for record in sorted((r for r in records if r.status == "ok" and r.served), key=order):
         values = (record.served[name] for name in _COLUMNS)
@@ -34,7 +34,7 @@ def served(records: Sequence[Record]) -> pa.Table:
 
 
 def prefill_bands(records: Sequence[Record], control: Mapping[str, str | None]) -> dict[str, tuple[int, int]]:
-    """For each run the 18 numbers of newly computed tokens just over its reference's micro-batch: (first, last)."""
+    """Find each run's band, the 18 numbers of newly computed tokens just over the micro-batch: (first, last)."""
     return {
         run: prefill_band(size)
         for run, reference in references(records, control).items()
@@ -43,12 +43,12 @@ def prefill_bands(records: Sequence[Record], control: Mapping[str, str | None]) 
 
 
 def prefill_band(micro_batch_tokens: int) -> tuple[int, int]:
-    """(513, 530) for the default micro-batch of 512 (experiment.md, slow prefill)."""
+    """Return the band of a micro-batch: (513, 530) for the default of 512 (experiment.md, slow prefill)."""
     return micro_batch_tokens + 1, micro_batch_tokens + BAND_WIDTH
 
 
 def slow_prefills(told: pa.Table, bands: Mapping[str, tuple[int, int]]) -> pa.Table:
-    """Prompt evaluations of more than 1 s, of those in the run's band that began with at most 2 busy slots.
+    """Count prompt evaluations of more than 1 s, of those in the run's band that began with at most 2 busy slots.
 
     One row per run × setting × users of which the log tells, all rounds together; a run without a band has none.
     """

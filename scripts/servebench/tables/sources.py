@@ -1,4 +1,4 @@
-"""What the tables of an experiment are made from, and the making of them. Pure."""
+"""Make the tables of an experiment from its sources. Pure."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def _family(family: Sequence[Pairs]) -> list[dict[str, Any]]:
 
 
 def _noise(measure: Measure, asked: Mapping[int, Mapping[str, ByQuestion]], baseline: str) -> dict[str, int | None]:
-    """How far the baseline differs from itself, asked again."""
+    """Count how far the baseline differs from itself, asked again."""
     first, second = (asked[repeat].get(baseline, {}) for repeat in REPEATS)
     if not first.keys() & second.keys():
         return {"noise_first_only": None, "noise_second_only": None, "noise_changed": None}
@@ -218,7 +218,7 @@ _SENTENCES = {
 
 
 def sentence(row: Mapping[str, Any], language: Literal["en", "ja"] = "en") -> str:
-    """What a row of the `comparisons` table says, in words. "Would have been missed" is: in more than one of
+    """Say a row of the `comparisons` table in words. "Would have been missed" is: in more than one of
     five such experiments (80 % power), after Holm."""
     words, kind = _SENTENCES[language], row["verdict"]
     if kind == "difference":

@@ -21,7 +21,7 @@ from servebench.tasks.task import OUTCOMES, Answer
 
 
 def rescored(answers: pa.Table, questions: Questions) -> pa.Table:
-    """The same answers scored anew from their raw texts, by the rules as they are now."""
+    """Score the answers anew from their raw texts, by the present rules."""
     replied = iter(read_answers(answers, questions))
     return table(
         "answers",
@@ -102,7 +102,7 @@ def both_repeats(answers: Iterable[Answer]) -> dict[tuple[str, str], list[tuple[
 
 
 def agreement(answers: pa.Table, questions: Questions) -> pa.Table:
-    """How far the second repeat says what the first said: the `agreement` table, a row per target and task
+    """Compare the second repeat with the first: the `agreement` table, a row per target and task
     that has both repeats."""
     return table("agreement", _agreement_rows(read_answers(answers, questions)))
 
@@ -131,7 +131,7 @@ def _agreement_rows(answers: Iterable[Answer]) -> Iterator[dict[str, Any]]:
 
 
 def proofreading_outcomes(answers: pa.Table, questions: Questions) -> pa.Table:
-    """What became of the sentences, per category: the `proofreading` table."""
+    """Count what became of the sentences, per category: the `proofreading` table."""
     rows = []
     for (task, target, repeat), group in grouped(read_answers(answers, questions)).items():
         if task != proofreading.TASK.name:

@@ -110,7 +110,7 @@ def sign_flip_test(differences: NDArray[np.int64]) -> float:
 
 @lru_cache(maxsize=4096)
 def _least_rejected(pairs: int, alpha: float, mid_p: bool) -> int | None:
-    """The smallest number on the larger side that is significant among so many discordant pairs."""
+    """Find the smallest number on the larger side that is significant among so many discordant pairs."""
     test = sign_test_mid_p if mid_p else sign_test
     low, high = (pairs + 1) // 2, pairs
     if not pairs or test(pairs, 0) > alpha:
@@ -133,7 +133,7 @@ def power(n: int, discordant: float, difference: float, alpha: float = ALPHA, *,
 
 
 def minimum_detectable(n: int, discordant: float, alpha: float = ALPHA, *, mid_p: bool = False) -> float | None:
-    """The smallest true difference that the sign test finds with probability POWER; None when even the
+    """Find the smallest true difference that the sign test finds with probability POWER; None when even the
     largest possible one (all discordant questions to one side) would be missed more often."""
     if not discordant or power(n, discordant, discordant, alpha, mid_p=mid_p) < POWER:
         return None
@@ -143,7 +143,7 @@ def minimum_detectable(n: int, discordant: float, alpha: float = ALPHA, *, mid_p
 
 
 def provable_margin(n: int, discordant: float) -> float:
-    """The narrowest margin within which `is_equivalent` shows a true difference of 0 with probability
+    """Find the narrowest margin within which `is_equivalent` shows a true difference of 0 with probability
     POWER (large n)."""
     return float((norm.isf(ALPHA) + norm.isf((1 - POWER) / 2)) * sqrt(discordant / n))
 

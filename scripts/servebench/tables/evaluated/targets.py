@@ -112,7 +112,7 @@ def _marks(facts: EvaluationFacts, same: bool | None, machine: str | None, base:
 
 
 def _outcomes(answers: pa.Table) -> dict[str, dict[str, Counter[str]]]:
-    """How often each outcome, by target and task."""
+    """Count each outcome, by target and task."""
     found: dict[str, dict[str, Counter[str]]] = {}
     columns = (answers[name].to_pylist() for name in ("target", "task", "outcome"))
     for target, task, outcome in zip(*columns, strict=True):
@@ -158,6 +158,6 @@ def _digest(prompts: Mapping[str, list[int]]) -> str | None:
 
 
 def _machine(one: Evaluated) -> str | None:
-    """The one it was asked on; "several" when there were."""
+    """Name the machine the target was asked on; "several" when there was more than one."""
     found = {session.machine.fingerprint for session in one.facts.sessions if session.machine}
     return next(iter(found), None) if len(found) < 2 else "several"

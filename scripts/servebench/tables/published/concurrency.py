@@ -1,4 +1,4 @@
-"""The published JSON: `concurrency.json` for the first run, `<run>_concurrency.json` for every other (docs/json.md).
+"""Publish `concurrency.json` for the first run, `<run>_concurrency.json` for every other (docs/json.md).
 
 Runs never share a file, so that nobody puts their values into one table by accident.
 """
@@ -52,7 +52,7 @@ _RATIO = ("kind", "setting", "baseline", "users", "figure", "ratio_min", "ratio_
 
 
 def concurrency(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> dict[str, Any]:
-    """What one run measured, as JSON values: settings with how they were launched, and each setting × users.
+    """Describe what one run measured, as JSON values: settings with how they were launched, and each setting × users.
 
     Needs the tables `measurements` and `settings`; the others are used when there. A figure that was not measured is
     null; a range is [smaller, larger] over the rounds, or null.

@@ -22,7 +22,7 @@ SENTENCES = ("comparisons", "under_load")
 
 
 def quantization(tables: Mapping[str, pa.Table], plan: Plan) -> dict[str, Any]:
-    """The tables' rows as JSON values, what was asked, and each comparison in a sentence. Null: not measured."""
+    """Collect the rows as JSON values, what was asked, and each comparison in a sentence. Null: not measured."""
     asked = plan.evaluations
     assert asked
     content: dict[str, Any] = {
@@ -63,7 +63,7 @@ _KINDS = {pa.string(): "string", pa.int64(): "integer", pa.float64(): "number", 
 
 
 def _column(field: pa.Field) -> dict[str, Any]:
-    """The JSON Schema of a column."""
+    """Make the JSON Schema of a column."""
     if field.type == schema.MARKS:
         return MARKS
     kind = {"type": "array", "items": {"type": "string"}} if field.type not in _KINDS else {"type": _KINDS[field.type]}
