@@ -1,4 +1,4 @@
-"""From the raw tables of one measurement to its figures (the definitions: docs/figures.md). Pure, no IO.
+"""Compute the figures of one measurement from its raw tables, as docs/figures.md defines them. Pure, no IO.
 
 Every figure is None where nothing was measured: never NaN, never a zero that stands for "unknown". Times are
 seconds, rates per second. Cancelled requests count as nothing anywhere.
@@ -53,8 +53,8 @@ FAILURES = tuple(status for status in STATUSES if status not in ("ok", "cancelle
 
 
 def percentile(values: Floats, percent: int) -> float | None:
-    """Nearest rank: the ⌈percent·n/100⌉-th smallest; None of nothing. `percent` in 1–100, integer so that the
-    rank is exact (0.95 · 20 must be 19, in every floating point)."""
+    """Return the ⌈percent·n/100⌉-th smallest value (nearest rank); None without values. `percent` in 1–100, an integer
+    so that the rank is exact (0.95 · 20 must be 19, in every floating point)."""
     if not len(values):
         return None
     rank = -(-percent * len(values) // 100)
@@ -62,17 +62,17 @@ def percentile(values: Floats, percent: int) -> float | None:
 
 
 def median(values: Floats) -> float | None:
-    """The middle value, of an even number the mean of the middle two; None of nothing."""
+    """Return the middle value, or the mean of the middle two; None without values."""
     return float(np.median(values)) if len(values) else None
 
 
 def mean(values: Floats) -> float | None:
-    """The arithmetic mean; None of nothing."""
+    """Return the arithmetic mean; None without values."""
     return float(np.mean(values)) if len(values) else None
 
 
 def line_confidence(passes: int, requests: int, share: float = 0.95) -> float | None:
-    """The confidence that at least `share` of all requests would pass, from `passes` of `requests`.
+    """Return the confidence that at least `share` of all requests would pass, from `passes` of `requests`.
 
     One-sided exact binomial (Clopper–Pearson): 1 − P(at most the seen misses | share). 28 of 28 give 0.762,
     59 of 59 give 0.951. None without requests.
@@ -117,7 +117,7 @@ def measurement_figures(
 
 
 class _Rows:
-    """The columns as arrays: masks and stamps have one entry per request, `*_of_chunk` one per chunk."""
+    """Hold the columns as arrays: masks and stamps have one entry per request, `*_of_chunk` one per chunk."""
 
     def __init__(self, requests: pa.Table, chunks: pa.Table, meta: LoadMeta) -> None:
         self.table, self.mode = requests, meta.mode
@@ -143,23 +143,23 @@ class _Rows:
         self.max_tokens: int | None = token_limit(asked) if self.mode != "trace" else None
 
     def stamps(self, column: str) -> Ints:
-        """An integer column; −1 where it is null (no stamp or count is negative)."""
+        """Return an integer column; −1 where it is null (no stamp or count is negative)."""
         values: Ints = pc.fill_null(self.table[column], -1).to_numpy().astype(np.int64)
         return values
 
     def known(self, column: str) -> Floats:
-        """The values of the successful targets that have one."""
+        """Return the known values of the successful targets."""
         values = self.stamps(column)[self.ok]
         return values[values >= 0].astype(np.float64)
 
     @cached_property
     def told_cached(self) -> Mask:
-        """The successful targets whose server says how much of the prompt was cached, and no more than there is."""
+        """The successful targets with a count of cached prompt tokens that is not above the count of prompt tokens."""
         cached, prompt = self.stamps("cached_tokens"), self.stamps("prompt_tokens")
         return self.ok & (cached >= 0) & ((prompt < 0) | (cached <= prompt))
 
     def seconds(self, until_ns: Ints, since_ns: Ints) -> Floats:
-        """until − since of the successful targets, seconds."""
+        """Return until − since of the successful targets, seconds."""
         return (until_ns[self.ok] - since_ns[self.ok]) / 1e9
 
     @cached_property
@@ -188,18 +188,18 @@ class _Rows:
         return speed_tok_s
 
     def tokens_between(self, start_ns: float, end_ns: float) -> int:
-        """Tokens of all requests, target or not, that arrived in [start, end)."""
+        """Count the tokens of all requests, target or not, that arrived in [start, end)."""
         inside = (self.arrival_of_chunk >= start_ns) & (self.arrival_of_chunk < end_ns)
         return int(self.tokens_of_chunk[inside & self.real[self.row_of_chunk]].sum())
 
     def in_flight_mean(self) -> float:
-        """Requests between sending and end, averaged over the window."""
+        """Average the number of requests in flight over the window."""
         ran = self.real & (self.sent_ns >= 0) & (self.end_ns >= 0)
         begin, end = (np.clip(stamps[ran], *self.window) for stamps in (self.sent_ns, self.end_ns))
         return float((end - begin).sum() / 1e9 / self.window_s)
 
     def waiting_at(self, stamp_ns: int) -> int:
-        """Requests that were due at that time and not over."""
+        """Count the requests that were due and unfinished at that time."""
         due = self.real & (self.scheduled_ns <= stamp_ns)
         return int((due & ((self.end_ns < 0) | (self.end_ns > stamp_ns))).sum())
 
@@ -303,8 +303,8 @@ class _Timings(msgspec.Struct):
 
 
 def _prompt_s(rows: _Rows) -> tuple[Floats, Mask]:
-    """Of each successful target the time for its prompt as the server's `timings` tell it (NaN where they do not), and
-    which of them can be: not below 0, and not clearly above TTFT."""
+    """Read each successful target's prompt time from the server's `timings` (NaN where it is missing), and which of
+    these times are possible: not below 0, and not clearly above TTFT."""
     decoder = msgspec.json.Decoder(_Timings)
     timings = rows.table["timings"].filter(pa.array(rows.ok)).to_pylist()
     told = [None if text is None else decoder.decode(text).prompt_ms for text in timings]
@@ -313,7 +313,7 @@ def _prompt_s(rows: _Rows) -> tuple[Floats, Mask]:
 
 
 def _server(rows: _Rows) -> dict[str, Figure]:
-    """What llama.cpp's timings tell: the prompt's own time, and as queue wait what TTFT holds beside it."""
+    """Split TTFT by llama.cpp's timings: the prompt's own time, and the rest as queue wait."""
     prompt_s, shown = _prompt_s(rows)
     wait_s = np.maximum(rows.ttft_s[shown] - prompt_s[shown], 0.0)
     return {
@@ -325,7 +325,7 @@ def _server(rows: _Rows) -> dict[str, Figure]:
 
 
 def _client(meta: LoadMeta, rows: _Rows) -> dict[str, Figure]:
-    """The load generator about itself; the worst of its processes counts."""
+    """Describe the load generator by the worst of its processes."""
 
     def worst(values: Iterable[float | None]) -> float | None:
         return max((value for value in values if value is not None), default=None)
@@ -342,7 +342,7 @@ def _client(meta: LoadMeta, rows: _Rows) -> dict[str, Figure]:
 
 
 def _line(rows: _Rows, figures: dict[str, Figure], line: Line) -> dict[str, Figure]:
-    """The line, its confidence, and the goodput: requests/s that met it each on its own."""
+    """Judge the line, its confidence and the goodput: requests/s that met the line each on its own."""
     targets = int(rows.target.sum())
     in_time = rows.ttft_s <= line.ttft_p95_s
     good = int((in_time & ~(rows.speed_tok_s < line.user_tok_s)).sum())  # a one-chunk reply has no speed to miss

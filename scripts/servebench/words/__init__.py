@@ -24,23 +24,23 @@ _ONE = re.compile(rf"(?<![\d.,–-])1 ((?:target )?)({'|'.join(COUNTED)})\b")
 
 @cache
 def labels() -> Mapping[str, Any]:
-    """All words of charts and page, both languages, from labels.yaml."""
+    """Read all words in both languages from labels.yaml."""
     content = yaml.safe_load((Path(__file__).parent / "labels.yaml").read_text(encoding="utf-8"))
     return dict(content)
 
 
 def words(key: str) -> Mapping[str, str]:
-    """The entry of labels.yaml at a dotted key: a text per language. KeyError names the key."""
+    """Return the entry of labels.yaml at a dotted key: a text per language. KeyError names the key."""
     value: Any = labels()
     for part in key.split("."):
         if not isinstance(value, Mapping) or part not in value:
-            raise KeyError(f"labels.yaml: {key}: is not there; add it in both languages")
+            raise KeyError(f"labels.yaml: {key}: is missing; add it in both languages")
         value = value[part]
     return dict(value)
 
 
 def spoken(key: str, **values: Any) -> dict[str, str]:
-    """The words at `key` in each language with `{names}` filled in; English says "1 user".
+    """Say the words at `key` in each language with `{names}` filled in; English says "1 user".
 
     `rounds`, where given, is how many the experiment has: the words then speak of so many.
     """
@@ -52,7 +52,7 @@ def spoken(key: str, **values: Any) -> dict[str, str]:
 
 
 def singular(text: str) -> str:
-    """English with "1 user" for "1 users"."""
+    """Write "1 user" for "1 users" in English text."""
     return _ONE.sub(lambda found: f"1 {found[1]}{COUNTED[found[2]]}", text)
 
 

@@ -6,8 +6,8 @@ import math
 
 
 def digits(value: float | None) -> str:
-    """A number as read aloud: three significant digits, at most two places, but two digits of what is under 0.01; a
-    count in full; thousands with commas; – for None."""
+    """Write a number as people read it: three significant digits and at most two decimal places, two significant digits
+    below 0.01, counts in full, commas between thousands, – for None."""
     if value is None or math.isnan(value):
         return "–"
     if isinstance(value, int):
@@ -20,6 +20,6 @@ def digits(value: float | None) -> str:
 
 
 def span(low: float | None, high: float | None) -> str:
-    """`404–413`, or one number when both read the same, or – when nothing was measured."""
+    """Write a range as `404–413`, as one number when both ends read the same, as – when nothing was measured."""
     a, b = digits(low), digits(high)
     return a if a == b else f"{a}–{b}"
