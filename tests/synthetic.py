@@ -27,7 +27,6 @@ from servebench.store.measurements import Record
 from servebench.store.records import (
     Calibration,
     ColdStart,
-    EngineBuild,
     Identity,
     Level,
     ModelFile,
@@ -207,20 +206,12 @@ def record(
     session_id = f"{setting.run}-{setting.name}-{number}"
     index = setting.users.index(users)
     return Record(
-        identity=Identity(
+        identity=Identity.of(
+            setting,
             experiment="h200",
-            run=setting.run,
-            setting=setting.name,
-            engine=setting.engine.key,
-            engine_kind=setting.engine.kind,
-            model=setting.model.key,
-            model_name=setting.model.name,
-            quantization=setting.model.quantization,
-            slots=setting.slots,
-            context=setting.context,
-            users=users,
-            round=number,
             rank=rank,
+            round_=number,
+            users=users,
             digest=f"{hash_of(setting.name, users, number):020x}",
         ),
         status="ok",
@@ -257,7 +248,7 @@ def record(
                 quantization=setting.model.quantization,
                 note=setting.model.note,
             ),
-            engine=EngineBuild(key=setting.engine.key, kind=setting.engine.kind, pin=setting.engine.pin),
+            engine=setting.engine,
             servebench=Software(version="0.1.0", protocol=1),
             calibration=CALIBRATION,
             started_at=f"2026-11-{14 + number:02d}T10:{rank:02d}:{index:02d}+00:00",

@@ -39,7 +39,6 @@ from servebench.store import measurements
 from servebench.store.records import (
     Calibration,
     ColdStart,
-    EngineBuild,
     Identity,
     ModelFile,
     Provenance,
@@ -188,20 +187,12 @@ class _Measuring:
         setting = self.setting
         digest = self._digest(users)
         record = measurements.Record(
-            identity=Identity(
+            identity=Identity.of(
+                setting,
                 experiment=self.session.experiment,
-                run=setting.run,
-                setting=setting.name,
-                engine=setting.engine.key,
-                engine_kind=setting.engine.kind,
-                model=setting.model.key,
-                model_name=setting.model.name,
-                quantization=setting.model.quantization,
-                slots=setting.slots,
-                context=setting.context,
-                users=users,
-                round=self.session.round,
                 rank=self.session.rank,
+                round_=self.session.round,
+                users=users,
                 digest=digest,
             ),
             status="failed" if failed else "ok",
@@ -216,7 +207,7 @@ class _Measuring:
             provenance=Provenance(
                 machine=self.machine,
                 model=self.model,
-                engine=msgspec.convert(msgspec.to_builtins(setting.engine), EngineBuild),
+                engine=setting.engine,
                 servebench=Software(version=servebench.__version__, protocol=PROTOCOL),
                 calibration=self.calibration,
                 started_at=measured.meta.started_at if measured and measured.meta.started_at else _now(),

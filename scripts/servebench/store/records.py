@@ -13,7 +13,7 @@ import msgspec
 from servebench.load.measurement import LoadMeta
 from servebench.machine.identity import Machine
 from servebench.marks import Mark, mark
-from servebench.plan import ForeignUse
+from servebench.plan import Engine, ForeignUse, Setting
 from servebench.store.parquet import Format
 
 FORMAT = 1
@@ -40,6 +40,26 @@ class Identity(Facts, frozen=True, kw_only=True):
     round: int
     rank: int
     digest: str
+
+    @classmethod
+    def of(cls, setting: Setting, *, experiment: str, rank: int, round_: int, users: int, digest: str) -> Identity:
+        """Identify the measurement of a setting."""
+        return cls(
+            experiment=experiment,
+            run=setting.run,
+            setting=setting.name,
+            engine=setting.engine.key,
+            engine_kind=setting.engine.kind,
+            model=setting.model.key,
+            model_name=setting.model.name,
+            quantization=setting.model.quantization,
+            slots=setting.slots,
+            context=setting.context,
+            users=users,
+            round=round_,
+            rank=rank,
+            digest=digest,
+        )
 
     @property
     def place(self) -> dict[str, Any]:
@@ -102,21 +122,6 @@ class ModelFile(Facts, frozen=True, kw_only=True):
     unverified: str | dict[str, str] | None = None
 
 
-class EngineBuild(Facts, frozen=True, kw_only=True):
-    """The engine as it was configured (`plan.Engine`)."""
-
-    key: str
-    kind: str
-    runtime: str | None = None
-    environment: str | None = None
-    image: str | None = None
-    binary: str | None = None
-    url: str | None = None
-    api_key_env: str | None = None
-    options: dict[str, Any] = {}
-    pin: str | None = None
-
-
 class Software(Facts, frozen=True, kw_only=True):
     """The servebench that measured."""
 
@@ -161,7 +166,7 @@ class Provenance(Facts, frozen=True, kw_only=True):
 
     machine: Machine
     model: ModelFile | None = None
-    engine: EngineBuild
+    engine: Engine
     servebench: Software
     calibration: Calibration | None = None
     started_at: str
