@@ -20,7 +20,6 @@ for job in TARGETS.jobs():
         resources:
             **job.resources,
         params:
-            made_of=job.digest,
             verb=job.options,
             forced=rules_of.retry_failed(workflow),
         shell:

@@ -101,8 +101,9 @@ class Targets:
     """The files of an experiment's jobs, and what Snakemake has to know to run them.
 
     What a job's files are made of stands in the name of an empty file beside them (`Layout.spec`): where that changes
-    they are made again, whether or not Snakemake's own records are there. Only where one file of a session or evaluation is
-    asked for by its path does Snakemake not look for the empty file; for that the digest is a tracked parameter as well.
+    they are made again, whether or not Snakemake's own records are there. No parameter says the same: where an output
+    has a new name Snakemake compares no parameters. So `all` and `only_…` see every change; a file asked for by its
+    path does not see one of its own.
     """
 
     plan: Plan

@@ -141,11 +141,6 @@ def test_one_file_target_runs_one_session(after):
     assert after.planned("only_main_two") == {"session_main_two": 2}
 
 
-def test_one_file_is_made_again_when_its_setting_has_changed(after):
-    after.config["settings"]["two"]["slots"] = 4
-    assert after.planned("results/reruns/measurements/main/two/round1/users001.parquet") == {"session_main_two": 1}
-
-
 def test_deleted_links_are_linked_again_not_measured(after):
     before = after.measured()
     shutil.rmtree(after.results / "measurements")
