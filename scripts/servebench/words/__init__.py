@@ -13,7 +13,7 @@ import yaml
 LANGUAGES: Final = ("en", "ja")
 _COUNTED = (
     *("user", "request", "round", "setting", "row", "combination", "measurement", "comparison", "pair", "condition"),
-    *("prompt", "question", "target", "time", "fact", "minute", "core", "sample", "attempt"),
+    *("prompt", "question", "target", "time", "fact", "minute", "core", "sample", "attempt", "answer"),
 )
 
 
