@@ -1,4 +1,4 @@
-"""From raw records to tables and published JSON."""
+"""From raw records to tables, published JSON, and what the tables allow to say."""
 
 
 rule plan:
@@ -21,10 +21,12 @@ rule tables:
     output:
         TARGETS.tables(),
         TARGETS.published(report),
+        verdicts=LAYOUT.table("verdicts"),
         spec=TARGETS.tables_spec(),
     log:
         LAYOUT.log("tables"),
     params:
         verb=TARGETS.verb("tables"),
     shell:
-        NEW_SPEC + "exec python -m servebench {params.verb} --log {log:q}"
+        NEW_SPEC + "python -m servebench {params.verb} --log {log:q} && "
+        "exec python -m servebench conclude --results {LAYOUT.results:q} >> {log:q}"

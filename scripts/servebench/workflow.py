@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 from snakemake.exceptions import WorkflowError
 
-from servebench import ROOT, configuration
+from servebench import ROOT, claims, configuration
 from servebench import plan as planning
 from servebench.charts import CHARTS
 from servebench.engines import ADAPTERS
@@ -29,6 +30,7 @@ from servebench.tables.catalogue import tables_of
 # imported by some of them, and makes no file.
 ROOMS = {
     "tables": [
+        "verdicts",
         "tables",
         "outlook",
         "store",
@@ -37,13 +39,14 @@ ROOMS = {
         "models",
         "plan",
         "load",
+        "claims",
         "marks",
         "versions",
         "schema",
         "faults",
     ],
-    "charts": ["charts", "words", "verdicts"],
-    "report": ["report", "charts", "words", "verdicts"],
+    "charts": ["charts", "words"],
+    "report": ["report", "charts", "words"],
 }
 
 FORCED = "SERVEBENCH_FORCED"
@@ -371,7 +374,9 @@ def begin(targets: Targets, workflow: Any) -> None:
 
 
 def end(layout: Layout) -> None:
-    """Say where the results are."""
+    """Say what came out first of all, and where the rest is."""
     if layout.page.exists():
+        for claim in verdicts.headline(claims.read(pq.read_table(layout.table("verdicts")))):
+            print(f"servebench: {said(claim)['en']}", file=sys.stderr)
         print(f"servebench: tables in {layout.tables}, charts in {layout.charts}", file=sys.stderr)
         print(f"servebench: the page is {layout.page}", file=sys.stderr)

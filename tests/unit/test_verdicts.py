@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -14,14 +13,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import synthetic
-from servebench import verdicts
+from servebench import claims, verdicts
+from servebench.claims import KINDS, Claim
 from servebench.marks import mark
 from servebench.plan import Plan
 from servebench.tables.catalogue import SCHEMAS
 from servebench.tables.derived import settings
 from servebench.tables.files import table
-from servebench.verdicts import KINDS, Claim
-from servebench.words import LANGUAGES, claims, labels
+from servebench.words import LANGUAGES, labels
+from servebench.words.claims import said
 
 GOOD = {"output_tok_s": 100.0, "user_tok_s": 40.0, "ttft_p50_s": 0.5, "ttft_p95_s": 1.0, "target_requests": 60}
 
@@ -85,7 +85,7 @@ def test_a_level_at_which_every_request_fails_is_failed_and_bounds_the_capacity(
         assert (capacity.verdict, capacity.users, capacity.values["next"]) == ("bracketed", 64, 128)
         assert capacity.values["next_verdict"] == "failed"
         assert found[0].kind == "coverage" and found[0].verdict == "failures"
-        assert not any("not been measured" in claims.said(claim)["en"] for claim in found)
+        assert not any("not been measured" in said(claim)["en"] for claim in found)
 
 
 def test_too_few_requests_are_no_miss() -> None:
@@ -159,7 +159,7 @@ def test_where_nothing_is_valid_it_is_said() -> None:
     found = concluded(plan, both(plan, "llama-np16", 8, valid=False))
     for claim in (only(found, "capacity"), only(found, "leader", figure="output_tok_s")):
         assert claim.values["valid"] is False
-        assert "valid" in claims.said(claim)["en"] and "有効" in claims.said(claim)["ja"]
+        assert "valid" in said(claim)["en"] and "有効" in said(claim)["ja"]
 
 
 def test_two_rounds_of_few_settings_rank_nothing_however_far_apart() -> None:
@@ -237,11 +237,10 @@ def test_claims_are_written_and_read_as_a_table(tmp_path: Path) -> None:
     plan = plan_of({"llama-np16": (8,), "llama-np64": (8, 16)})
     rows = [*both(plan, "llama-np16", 8), *both(plan, "llama-np64", 8), *both(plan, "llama-np64", 16, ttft_p95_s=9.0)]
     found = concluded(plan, rows)
-    pq.write_table(verdicts.table(found), tmp_path / "verdicts.parquet")
-    read = pq.read_table(tmp_path / "verdicts.parquet").to_pylist()
-    assert [(r["kind"], r["verdict"], json.loads(r["values"])) for r in read] == [
-        (claim.kind, claim.verdict, json.loads(json.dumps(claim.values))) for claim in found
-    ]
+    pq.write_table(claims.table(found), tmp_path / "verdicts.parquet")
+    read = claims.read(pq.read_table(tmp_path / "verdicts.parquet"))
+    assert [said(claim) for claim in read] == [said(claim) for claim in found]
+    assert [claim.kind for claim in verdicts.headline(read)] == ["capacity", "leader", "score"]
 
 
 # A value of each name, as claims have them.
@@ -274,13 +273,13 @@ VALUES: Mapping[str, Any] = {
 def test_every_verdict_has_words_in_both_languages(kind: str, verdict: str) -> None:
     values = {name: VALUES[name] for name in KINDS[kind][verdict]}
     for figure in ("output_tok_s", "user_tok_s"):
-        said = claims.said(Claim(kind=kind, verdict=verdict, subjects=["a"], users=8, figure=figure, values=values))
-        assert set(said) == set(LANGUAGES)
-        for text in said.values():
+        texts = said(Claim(kind=kind, verdict=verdict, subjects=["a"], users=8, figure=figure, values=values))
+        assert set(texts) == set(LANGUAGES)
+        for text in texts.values():
             assert text and not re.search(r"[{}]|None", text)
-        assert not re.search(r"[぀-ヿ一-鿿]", said["en"]) and re.search(r"[぀-ヿ一-鿿]", said["ja"])
+        assert not re.search(r"[぀-ヿ一-鿿]", texts["en"]) and re.search(r"[぀-ヿ一-鿿]", texts["ja"])
 
 
 def test_every_verdict_of_the_labels_is_one_that_is_made() -> None:
-    said = labels()["claims"]
-    assert {kind: set(said[kind]) for kind in KINDS} == {kind: set(has) for kind, has in KINDS.items()}
+    words = labels()["claims"]
+    assert {kind: set(words[kind]) for kind in KINDS} == {kind: set(has) for kind, has in KINDS.items()}

@@ -20,11 +20,12 @@ def conclude(
     """Conclude from plan.json and tables/*.parquet alone: print the claims and write tables/verdicts.parquet."""
     import pyarrow.parquet as pq
 
-    from servebench import verdicts
+    from servebench import claims, verdicts
     from servebench.plan import from_json
     from servebench.plan.layout import Layout
     from servebench.tables.files import read_all
-    from servebench.words import LANGUAGES, claims
+    from servebench.words import LANGUAGES
+    from servebench.words.claims import said
 
     if language not in LANGUAGES:
         raise Fault(f"--language: {language} is not one of {', '.join(LANGUAGES)}")
@@ -32,6 +33,6 @@ def conclude(
     if not layout.plan.is_file():
         raise Fault(f"{layout.plan}: is not there; name the folder of an experiment that was run: results/<experiment>")
     found = verdicts.conclude(read_all(layout.tables), from_json(layout.plan.read_bytes()))
-    pq.write_table(verdicts.table(found), layout.table("verdicts"), compression="zstd")
+    pq.write_table(claims.table(found), layout.table("verdicts"), compression="zstd")
     for claim in found:
-        print(claims.said(claim)[language])
+        print(said(claim)[language])

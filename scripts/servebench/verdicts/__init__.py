@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
 from servebench.plan import Plan
 from servebench.tables.files import rows_of
 from servebench.verdicts.answers import answers
-from servebench.verdicts.claim import KINDS, Claim, table
+from servebench.claims import Claim
 from servebench.verdicts.leaders import leaders, pairs
 from servebench.verdicts.levels import capacities, levels
 
-__all__ = ["KINDS", "Claim", "conclude", "table"]
+__all__ = ["conclude", "headline"]
 
 
 def conclude(tables: Mapping[str, pa.Table], plan: Plan) -> list[Claim]:
@@ -31,6 +31,21 @@ def conclude(tables: Mapping[str, pa.Table], plan: Plan) -> list[Claim]:
         *judged,
         *pairs(tables, plan),
         *(claim for claim in about_answers if claim.kind == "equivalence"),
+    ]
+
+
+def headline(found: Sequence[Claim]) -> list[Claim]:
+    """Pick what a reader needs first: what failed or is missing, the most users that any setting serves, which setting
+    is ahead where most of them compete, and how the answers compare."""
+    capacities_ = [claim for claim in found if claim.kind == "capacity"]
+    ahead = [claim for claim in found if claim.kind == "leader" and claim.figure == "output_tok_s"]
+    scores = [claim for claim in found if claim.kind == "score"]
+    telling = [claim for claim in scores if claim.verdict in ("higher", "lower", "not_judged")]
+    return [
+        *(claim for claim in found if claim.kind == "coverage" and claim.verdict != "complete"),
+        *sorted(capacities_, key=lambda claim: (not claim.values["valid"], -(claim.users or 0)))[:1],
+        *sorted(ahead, key=lambda claim: (not claim.values["valid"], -len(claim.subjects), -(claim.users or 0)))[:1],
+        *(telling or scores[:1]),
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from servebench.verdicts import Claim
+from servebench.claims import Claim
 from servebench.words import LANGUAGES, labels, marks, numbers, singular, words
 from servebench.words.numbers import digits
 

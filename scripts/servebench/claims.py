@@ -1,4 +1,5 @@
-"""One claim: what is concluded of what, how surely, and what weakens it. Data only; `servebench.words` says it."""
+"""Claims: what is concluded of what, how surely, and what weakens it. `servebench.verdicts` makes them, `servebench.words`
+says them."""
 
 from __future__ import annotations
 
@@ -117,3 +118,8 @@ def table(claims: Sequence[Claim]) -> pa.Table:
         for claim in claims
     ]
     return schema.table("verdicts", SCHEMA, rows)
+
+
+def read(content: pa.Table) -> list[Claim]:
+    """The claims of a table `verdicts`, in their order."""
+    return [Claim(**row | {"values": json.loads(row["values"])}) for row in schema.rows(content)]
