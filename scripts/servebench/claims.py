@@ -1,5 +1,5 @@
-"""Claims: what is concluded of what, how surely, and what weakens it. `servebench.verdicts` makes them, `servebench.words`
-says them."""
+"""Claims: what is concluded of what, how surely, and what weakens it. `servebench.verdicts` makes them, and
+`servebench.words` says them."""
 
 from __future__ import annotations
 

@@ -376,6 +376,9 @@ def begin(targets: Targets, workflow: Any) -> None:
 def end(layout: Layout) -> None:
     """Say what came out first of all, and where the rest is."""
     if layout.page.exists():
+        from servebench import verdicts  # scipy, half a second that no other job needs
+        from servebench.words.claims import said
+
         for claim in verdicts.headline(claims.read(pq.read_table(layout.table("verdicts")))):
             print(f"servebench: {said(claim)['en']}", file=sys.stderr)
         print(f"servebench: tables in {layout.tables}, charts in {layout.charts}", file=sys.stderr)

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
+from servebench.claims import Claim
 from servebench.plan import Plan
 from servebench.tables.files import rows_of
 from servebench.verdicts.answers import answers
-from servebench.claims import Claim
 from servebench.verdicts.leaders import leaders, pairs
 from servebench.verdicts.levels import capacities, levels
 

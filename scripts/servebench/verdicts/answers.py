@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from servebench.claims import Claim
 from servebench.plan import Plan
 from servebench.tables.files import Row, rows_of
-from servebench.claims import Claim
 from servebench.verdicts.noise import LEVEL, rejected
 
 UNANSWERED = 0.01  # share of questions without an answer from which a side is not judged

@@ -8,11 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from servebench.claims import Claim
 from servebench.marks import Mark, mark
 from servebench.plan import Plan, Setting
 from servebench.tables.files import Row, rows_of
 from servebench.verdicts import noise
-from servebench.claims import Claim
 from servebench.verdicts.levels import Cell, caveats, cells, is_valid
 from servebench.verdicts.noise import Noise
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from servebench.claims import Claim
 from servebench.load.figures import line_confidence
 from servebench.load.line import Line
 from servebench.marks import Mark, mark
 from servebench.plan import Plan, Setting
 from servebench.tables.files import Row, rows_of
-from servebench.claims import Claim
 
 Cell = tuple[str, str, int]  # run, setting, users
 SURE = 0.95  # confidence of a level from which it is shown as certain
