@@ -57,7 +57,7 @@ lock:
 	$(LOCK) --output-file envs/llama-cpp.lock envs/llama-cpp.in
 	$(COMPILE) --python-platform x86_64-manylinux_2_31 --only-binary :all: --output-file envs/vllm-cuda.lock envs/vllm-cuda.in
 
-# How often claims of leaders and differences are false (docs/verdicts.md), about 25 minutes.
+# How often claims of leaders and differences are false (docs/verdicts.md) (half an hour).
 validate: setup-dev
 	$(BIN)/python benchmarks/verdicts/error_rates.py --pages 1000
 

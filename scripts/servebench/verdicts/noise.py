@@ -59,7 +59,7 @@ class Noise:
 def noise(cells: Sequence[Rounds]) -> Noise:
     """Estimate the repeat noise from the rounds of each cell; cells of one round say nothing of it.
 
-    `weight` is the lower end of what the cells allow: one standard error, two where they are few, so that what is known
+    `weight` is the lower end of what the cells allow: one standard error, four where they are few, so that what is known
     badly makes no claim too ready.
     """
     repeated = [np.log(np.asarray(rounds, dtype=np.float64)) for rounds in cells if len(rounds) > 1]
@@ -70,7 +70,7 @@ def noise(cells: Sequence[Rounds]) -> Noise:
     floor = 1e-4 * variances.mean() if variances.any() else 1e-12  # two rounds may be equal to the digit
     centred = np.log(np.maximum(variances, floor)) - digamma(freedom / 2) + np.log(freedom / 2)
     seen = float(centred.var(ddof=1))
-    errors = 1 if len(centred) >= FEW_CELLS else 2
+    errors = 1 if len(centred) >= FEW_CELLS else 4
     beyond_chance = (
         seen - float(polygamma(1, freedom / 2).mean()) + errors * seen * float(np.sqrt(2 / (len(centred) - 1)))
     )
