@@ -59,8 +59,8 @@ class Noise:
 def noise(cells: Sequence[Rounds]) -> Noise:
     """Estimate the repeat noise from the rounds of each cell; cells of one round say nothing of it.
 
-    `weight` is the lower end of what the cells allow: one standard error, four where they are few, so that what is known
-    badly makes no claim too ready.
+    `weight` is the lower end of what the cells allow (one standard error; four where they are few), so that what is
+    known badly makes no claim too ready.
     """
     repeated = [np.log(np.asarray(rounds, dtype=np.float64)) for rounds in cells if len(rounds) > 1]
     if len(repeated) < 2:
