@@ -19,6 +19,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "silent_first_half": (),
     "unsteady_window": ("ratio",),
     "reasoning_seen": ("replies",),
+    "clumped_stream": ("replies", "requests"),
     "tokens_are_chunks": ("replies",),
     "many_tokens_a_chunk": ("tokens",),
     "cached_beyond_prompt": ("replies",),

@@ -85,7 +85,7 @@ def test_token_at_the_windows_edges():
 
 def test_all_requests_give_output_but_only_targets_give_latency():
     warm_up = reply(0, 1, [2, 12])  # one of two tokens in the window
-    target = reply(1, 11, [11.5, 12.5, 13.5], tokens=7)
+    target = reply(1, 11, [11.5, 12, 12.5, 13, 13.5], tokens=7)
     late = reply(2, 20, [20.5])
     broken = exchange(
         request_id=3, sent_ns=12 * S, end_ns=14 * S, failure="reset",
@@ -98,7 +98,7 @@ def test_all_requests_give_output_but_only_targets_give_latency():
     assert found["failures_reset"] == 1
     assert found["other_failures"] == 0
     assert found["ttft_p50_s"] == 0.5
-    assert found["user_tok_s"] == 6 / 2  # (7 − 1) tokens in 2 s
+    assert found["user_tok_s"] == 6 / 2  # the first arrival brought one of 7 tokens, and the rest took 2 s
     assert found["tokens_from_usage"] == 3
     assert found["tokens_from_chunks"] == 1
 
@@ -112,12 +112,13 @@ def test_reasoning_that_is_not_streamed_makes_nobody_faster():
     assert (found["output_tokens_mean"], found["reasoning_replies"]) == (203, 1)
     assert found["invalid_reasons"] == [mark("reasoning_seen", replies=1)]
     untold = figures(exchange(sent_ns=9 * S, end_ns=14 * S, blocks=[*chunks, (13 * S, usage(203))]), window_s=(8, 18))
-    assert untold["invalid_reasons"] == [mark("many_tokens_a_chunk", tokens=pytest.approx(203 / 3))]
+    assert [found.kind for found in untold["invalid_reasons"]] == ["many_tokens_a_chunk", "clumped_stream"]
+    assert untold["user_tok_s"] is None
 
 
 def test_max_completion_tokens_is_the_limit_where_it_is_given():
     def reasons(**extra):
-        return figures(reply(0, 11, [11.5, 12.5], tokens=9), extra=extra)["invalid_reasons"]
+        return figures(reply(0, 11, [11.5, 12, 12.5, 13, 13.5], tokens=9), extra=extra)["invalid_reasons"]
 
     assert reasons(max_completion_tokens=8) == [mark("output_beyond_limit", replies=1, max_tokens=8)]
     assert reasons(max_completion_tokens=9, max_tokens=8) == []
@@ -144,6 +145,68 @@ def test_latencies_by_hand():
     assert found["in_flight_mean"] == pytest.approx((1.6 + 1.7 + 2.1) / 10)
 
 
+def served(gap_s=0.02, tokens=128, each=1, buffer_bytes=1, segments=1, ttft_s=0.05):
+    """Replies of a server of 1 ÷ `gap_s` tokens/s that sends `each` tokens a chunk, behind a proxy that releases them
+    when it holds `buffer_bytes`, in `segments` 50 µs apart."""
+    replies = []
+    for user in range(20):
+        sent_s, held, blocks = 10 + 0.1 * user, [], []
+        for n in range(1, tokens + 1):
+            if n % each == 0 or n == tokens:
+                held.append(delta(content="x" * min(each, n), padding="x" * 120))
+            if held and (sum(map(len, held)) >= buffer_bytes or n == tokens):
+                body, at_s = b"".join(held), sent_s + ttft_s + n * gap_s
+                size = -(-len(body) // segments)
+                pieces = [body[i : i + size] for i in range(0, len(body), size)]
+                blocks += [(round((at_s + 5e-5 * i) * S), piece) for i, piece in enumerate(pieces)]
+                held = []
+        end_ns = blocks[-1][0] + 1
+        blocks.append((end_ns, delta("stop") + usage(tokens)))
+        at = round(sent_s * S)
+        replies.append(
+            exchange(
+                request_id=user, scheduled_ns=at, sent_ns=at, first_byte_ns=blocks[0][0], end_ns=end_ns, blocks=blocks
+            )
+        )
+    return figures(*replies)
+
+
+@pytest.mark.parametrize("gap_s", [0.02, 0.125])
+@pytest.mark.parametrize("segments", [1, 7])
+@pytest.mark.parametrize("buffer_bytes", [1, 1024, 4096, 8192, 65536])
+@pytest.mark.parametrize("each", [1, 2, 3, 5, 8, 16, 32, 64])
+def test_a_speed_is_the_servers_or_there_is_none(each, buffer_bytes, segments, gap_s):
+    found = served(gap_s, each=each, buffer_bytes=buffer_bytes, segments=segments)
+    if found["user_tok_s"] is None:
+        assert "clumped_stream" in {doubt.kind for doubt in found["invalid_reasons"]}
+        assert not found["meets_line"] and found["goodput_requests_s"] is None
+    else:
+        assert found["user_tok_s"] == pytest.approx(1 / gap_s, rel=0.02)
+        assert found["meets_line"] == (gap_s == 0.02)
+
+
+@pytest.mark.parametrize(("each", "buffer_bytes"), [(1, 1), (1, 1024), (8, 1)])
+def test_small_pieces_do_show_a_speed(each, buffer_bytes):
+    assert served(each=each, buffer_bytes=buffer_bytes)["user_tok_s"] == pytest.approx(50, rel=0.02)
+
+
+def test_a_whole_reply_in_two_pieces_shows_no_speed():
+    found = served(buffer_bytes=10**9, segments=2)
+    assert found["user_tok_s"] is None and found["tpot_p50_s"] is None
+
+
+def test_a_tenth_of_replies_in_one_piece_leaves_no_speed_for_the_others():
+    one_piece = [reply(100 + i, 12 + i, [12.5 + i] * 11) for i in range(3)]
+    assert figures(*steady(), *one_piece[:1])["user_tok_s"] == pytest.approx(50)
+    assert figures(*steady(), *one_piece)["user_tok_s"] is None
+
+
+def test_a_reply_of_one_token_has_no_speed_to_show_and_hides_none():
+    short = [reply(100 + i, 12 + i, [12.5 + i]) for i in range(5)]
+    found = figures(*steady(), *short)
+    assert (found["user_tok_s"], found["goodput_share"]) == (pytest.approx(50), 1)
+
+
 def test_two_chunks_in_one_block_have_no_speed():
     found = figures(reply(0, 10, [11, 11]))
     assert (found["user_tok_s"], found["one_chunk_requests"]) == (None, 1)
@@ -162,9 +225,7 @@ def test_reasoning_counts_as_first_token_and_is_marked():
 def steady(count=20, ttft_s=0.5, window_s=10):
     """`count` targets, one after the other over the window, each with 11 tokens in 0.2 s."""
     pace = window_s / count
-    return [
-        reply(i, 10 + i * pace, [10 + i * pace + ttft_s, 10 + i * pace + ttft_s + 0.2], tokens=11) for i in range(count)
-    ]
+    return [reply(i, 10 + i * pace, [10 + i * pace + ttft_s + 0.02 * n for n in range(11)]) for i in range(count)]
 
 
 def test_the_line():
@@ -266,7 +327,7 @@ def test_backlog_of_the_open_loop():
 
 def test_request_count_mode():
     # Two streams at once, four requests of 10 tokens, all over after 8 s: 40 ÷ 8.
-    each = [reply(i, 10 + i // 2 * 4, [11 + i // 2 * 4, 14 + i // 2 * 4], tokens=10) for i in range(4)]
+    each = [reply(i, 10 + i // 2 * 4, [11 + i // 2 * 4 + n / 3 for n in range(10)]) for i in range(4)]
     found = figures(*each, mode="count", window_s=(10, 18))
     assert found["target_requests"] == 4
     assert found["ttft_mean_s"] == 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from math import exp, lgamma, log, sqrt
 from typing import Any
@@ -43,6 +44,11 @@ CLIENT_CPU_LIMIT = 0.7
 
 
 STEADY_LIMIT = 1.25
+# What arrives closer together arrived at once: no server that streams is as fast as 5,000 tokens/s to one user.
+SAME_ARRIVAL_NS = 200_000
+# A speed needs so many arrivals, unless there are hardly more tokens; and where more than this share of the replies
+# shows none, the others stand for nothing.
+ENOUGH_ARRIVALS, UNSEEN_LIMIT = 5, 0.05
 
 
 # Engines send a token a chunk, speculative decoding some. Beyond this a chunk's time tells little of its tokens' times.
@@ -178,13 +184,36 @@ class _Rows:
         return self.seconds(self.first_ns, self.start_ns)
 
     @cached_property
+    def arrivals(self) -> Arrivals:
+        return arrivals(self.row_of_chunk, self.arrival_of_chunk, self.tokens_of_chunk, len(self.status))
+
+    @cached_property
+    def seen(self) -> Mask:
+        """Which successful targets streamed in a way that shows their speed: neither in one piece, nor in a few pieces
+        for many tokens, nor all of it released in a burst."""
+        found, tokens = self.arrivals, self.streamed
+        few = (found.count < ENOUGH_ARRIVALS) & (tokens > 2 * found.count)
+        seen: Mask = ((self.last_ns > self.first_ns) & (tokens > found.first_tokens) & ~few & ~found.burst)[self.ok]
+        return seen
+
+    @cached_property
+    def unseen(self) -> int:
+        """How many successful targets of two tokens or more have no speed that was seen."""
+        return int((~self.seen & (self.streamed[self.ok] > 1)).sum())
+
+    @cached_property
+    def clumped(self) -> bool:
+        """Whether too many replies hide their speed for the others to stand for all."""
+        several = int((self.streamed[self.ok] > 1).sum())
+        return self.unseen > UNSEEN_LIMIT * several
+
+    @cached_property
     def speed_tok_s(self) -> Floats:
-        """Each successful target's (streamed tokens − 1) ÷ (last − first chunk), tokens/s; NaN without a duration."""
-        duration_s = self.seconds(self.last_ns, self.first_ns)
-        after_first = self.streamed[self.ok] - 1.0
-        timed = (duration_s > 0) & (after_first > 0)
-        speed_tok_s: Floats = np.full(len(duration_s), np.nan)
-        speed_tok_s[timed] = after_first[timed] / duration_s[timed]
+        """Each successful target's streamed tokens after the first arrival ÷ (last − first arrival), tokens/s; NaN
+        where the stream does not show it."""
+        speed_tok_s: Floats = np.full(len(self.seen), np.nan)
+        after_first = (self.streamed - self.arrivals.first_tokens)[self.ok][self.seen]
+        speed_tok_s[self.seen] = after_first / self.seconds(self.last_ns, self.first_ns)[self.seen]
         return speed_tok_s
 
     def tokens_between(self, start_ns: float, end_ns: float) -> int:
@@ -202,6 +231,41 @@ class _Rows:
         """Count the requests that were due and unfinished at that time."""
         due = self.real & (self.scheduled_ns <= stamp_ns)
         return int((due & ((self.end_ns < 0) | (self.end_ns > stamp_ns))).sum())
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """How the chunks of each request arrived; shape (requests,) each.
+
+    `count`: arrivals more than SAME_ARRIVAL_NS apart; `first_tokens`: output tokens that the first one brought, at
+    least 1; `burst`: whether most of its blocks of bytes came that close behind one another.
+    """
+
+    count: Ints
+    first_tokens: Ints
+    burst: Mask
+
+
+def arrivals(row_of_chunk: Ints, arrival_ns: Ints, tokens: Ints, requests: int) -> Arrivals:
+    """Group chunks by arrival: a proxy or a server that gathers tokens lets many of them arrive at once.
+
+    `row_of_chunk` is the request of each chunk, 0 to `requests` − 1; the chunks of a request stand together, in order.
+    """
+    same_request = np.concatenate([[False], row_of_chunk[1:] == row_of_chunk[:-1]])[: len(row_of_chunk)]
+    gap_ns = np.diff(arrival_ns, prepend=arrival_ns[:1])
+    begins = ~same_request | (gap_ns > SAME_ARRIVAL_NS)
+    group = np.cumsum(begins)
+    first_group = np.zeros(requests, np.int64)
+    first_group[row_of_chunk[~same_request]] = group[~same_request]
+    first_tokens = np.bincount(row_of_chunk, tokens * (group == first_group[row_of_chunk]), requests).astype(np.int64)
+    between_blocks = same_request & (gap_ns > 0)
+    close = between_blocks & (gap_ns <= SAME_ARRIVAL_NS)
+    gaps, close_gaps = (np.bincount(row_of_chunk[mask], minlength=requests) for mask in (between_blocks, close))
+    return Arrivals(
+        count=np.bincount(row_of_chunk[begins], minlength=requests),
+        first_tokens=np.maximum(first_tokens, 1),
+        burst=2 * close_gaps > gaps,
+    )
 
 
 def _throughput(rows: _Rows) -> dict[str, Figure]:
@@ -226,7 +290,8 @@ def _throughput(rows: _Rows) -> dict[str, Figure]:
 
 
 def _latency(rows: _Rows) -> dict[str, Figure]:
-    ttft, timed = rows.ttft_s, np.isfinite(rows.speed_tok_s)
+    ttft = rows.ttft_s
+    speeds = rows.speed_tok_s[np.isfinite(rows.speed_tok_s) & (not rows.clumped)]
     answer = rows.stamps("first_answer_ns")
     answered = answer[rows.ok] >= 0
     failures = int(rows.target.sum() - rows.ok.sum())
@@ -244,9 +309,9 @@ def _latency(rows: _Rows) -> dict[str, Figure]:
         "ttft_p95_all_infinite": infinite,
         "ttft_answer_p50_s": median(rows.seconds(answer, rows.start_ns)[answered]),
         "ttft_answer_p95_s": percentile(rows.seconds(answer, rows.start_ns)[answered], 95),
-        "user_tok_s": median(rows.speed_tok_s[timed]),
-        "one_chunk_requests": int((~timed).sum()),
-        **_spread("tpot", 1 / rows.speed_tok_s[timed]),
+        "user_tok_s": median(speeds),
+        "one_chunk_requests": int((~np.isfinite(rows.speed_tok_s)).sum()),
+        **_spread("tpot", 1 / speeds),
         **_spread("inter_chunk", gaps),
         **_spread("e2e", rows.seconds(rows.end_ns, rows.start_ns)),
         "e2e_mean_s": mean(rows.seconds(rows.end_ns, rows.start_ns)),
@@ -345,7 +410,8 @@ def _line(rows: _Rows, figures: dict[str, Figure], line: Line) -> dict[str, Figu
     """Judge the line, its confidence and the goodput: requests/s that met the line each on its own."""
     targets = int(rows.target.sum())
     in_time = rows.ttft_s <= line.ttft_p95_s
-    good = int((in_time & ~(rows.speed_tok_s < line.user_tok_s)).sum())  # a one-chunk reply has no speed to miss
+    fast = (rows.speed_tok_s >= line.user_tok_s) | (rows.streamed[rows.ok] <= 1)  # one token has no speed to miss
+    good = int((in_time & fast).sum())
     p95, speed = figures["ttft_p95_all_s"], figures["user_tok_s"]
     met = (
         p95 is not None
@@ -360,8 +426,8 @@ def _line(rows: _Rows, figures: dict[str, Figure], line: Line) -> dict[str, Figu
         "in_time_requests": int(in_time.sum()),
         "line_confidence": line_confidence(int(in_time.sum()), targets),
         "reference_only": targets < line.min_targets,
-        "goodput_requests_s": good / rows.window_s if rows.ok.any() else None,
-        "goodput_share": good / targets if targets else None,
+        "goodput_requests_s": good / rows.window_s if rows.ok.any() and not rows.clumped else None,
+        "goodput_share": good / targets if targets and not rows.clumped else None,
     }
 
 
@@ -398,6 +464,8 @@ def _doubts(rows: _Rows, figures: Mapping[str, Figure], line: Line, calibrated_u
     several = rows.ok & (rows.chunks > 1)
     if several.any() and (each := rows.streamed[several].sum() / rows.chunks[several].sum()) > TOKENS_PER_CHUNK_LIMIT:
         yield mark("many_tokens_a_chunk", tokens=float(each))
+    if rows.clumped:
+        yield mark("clumped_stream", replies=rows.unseen, requests=int(rows.ok.sum()))
     if counted := int((rows.real & (rows.status == "ok") & (rows.table["tokens_from"].to_numpy() == "chunks")).sum()):
         yield mark("tokens_are_chunks", replies=counted)
     if beyond := int((rows.ok & (rows.stamps("cached_tokens") >= 0) & ~rows.told_cached).sum()):
