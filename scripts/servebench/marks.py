@@ -18,6 +18,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "no_output": (),
     "silent_first_half": (),
     "unsteady_window": ("ratio",),
+    "backlog_grows": ("start", "end", "due"),
     "reasoning_seen": ("replies",),
     "clumped_stream": ("replies", "requests"),
     "tokens_are_chunks": ("replies",),

@@ -325,6 +325,33 @@ def test_backlog_of_the_open_loop():
     assert figures(reply(0, 9, [11]))["backlog_end"] is None
 
 
+def queue(rate, served_per_s, window_s=(60, 120)):
+    """An open loop of `rate` requests/s at a server that ends at most `served_per_s`, each in 11 tokens."""
+    replies, free_s = [], 0.0
+    for i in range(rate * 130):
+        due_s = i / rate
+        free_s = max(free_s, due_s) + 1 / served_per_s
+        times = [free_s + 0.01 * n for n in range(11)]
+        replies.append(reply(i, due_s, times))
+    return figures(*replies, mode="open", window_s=window_s)
+
+
+def test_an_open_loop_reports_what_the_server_did_and_not_what_it_was_offered():
+    keeps_up, falls_behind = queue(2, 10), queue(4, 2)
+    assert keeps_up["requests_s"] == pytest.approx(2, rel=0.02)
+    assert keeps_up["meets_line"] and keeps_up["invalid_reasons"] == []
+    assert falls_behind["requests_s"] == pytest.approx(2, rel=0.02)  # of the 4 that were due
+    assert "backlog_grows" in {found.kind for found in falls_behind["invalid_reasons"]}
+    assert falls_behind["backlog_end"] - falls_behind["backlog_start"] == pytest.approx(120, abs=2)
+
+
+def test_an_open_loop_that_falls_behind_meets_no_line_though_its_first_tokens_come_in_time():
+    found = queue(4, 2, window_s=(0, 6))
+    prompt = [reply(i, i, [i + 0.1 + 0.01 * n for n in range(11)]) for i in range(30)]
+    assert figures(*prompt, mode="open", window_s=(0, 30))["meets_line"]
+    assert found["backlog_end"] > found["backlog_start"] + 5 and not found["meets_line"]
+
+
 def test_request_count_mode():
     # Two streams at once, four requests of 10 tokens, all over after 8 s: 40 ÷ 8.
     each = [reply(i, 10 + i // 2 * 4, [11 + i // 2 * 4 + n / 3 for n in range(10)]) for i in range(4)]

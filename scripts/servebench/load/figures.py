@@ -44,6 +44,7 @@ CLIENT_CPU_LIMIT = 0.7
 
 
 STEADY_LIMIT = 1.25
+BACKLOG_LIMIT = 0.05
 # What arrives closer together arrived at once: no server that streams is as fast as 5,000 tokens/s to one user.
 SAME_ARRIVAL_NS = 200_000
 # A speed needs so many arrivals, unless there are hardly more tokens; and where more than this share of the replies
@@ -227,6 +228,28 @@ class _Rows:
         begin, end = (np.clip(stamps[ran], *self.window) for stamps in (self.sent_ns, self.end_ns))
         return float((end - begin).sum() / 1e9 / self.window_s)
 
+    def ended(self) -> int:
+        """Count the requests whose success is the throughput: targets, or in an open loop what ended in the window."""
+        if MODES[self.mode].ends_itself or not MODES[self.mode].scheduled:
+            return int(self.ok.sum())
+        start_ns, end_ns = self.window
+        return int(((self.status == "ok") & (self.end_ns >= start_ns) & (self.end_ns < end_ns)).sum())
+
+    @cached_property
+    def backlog(self) -> tuple[int, int] | None:
+        """Requests due and not over at the window's start and end; None where no schedule decides what is due."""
+        start_ns, end_ns = self.window
+        return (self.waiting_at(start_ns), self.waiting_at(end_ns)) if MODES[self.mode].scheduled else None
+
+    @cached_property
+    def falls_behind(self) -> bool:
+        """Whether an open loop's backlog grew by more than a twentieth of what was due, and more than chance explains
+        (three times the root of what it was): then TTFT depends on how long the window is."""
+        if self.backlog is None or MODES[self.mode].ends_itself:
+            return False
+        before, after = self.backlog
+        return after - before > max(BACKLOG_LIMIT * int(self.target.sum()), 3 * sqrt(max(before, 1)))
+
     def waiting_at(self, stamp_ns: int) -> int:
         """Count the requests that were due and unfinished at that time."""
         due = self.real & (self.scheduled_ns <= stamp_ns)
@@ -276,16 +299,15 @@ def _throughput(rows: _Rows) -> dict[str, Figure]:
     middle = (start + end) / 2
     first, second = rows.tokens_between(start, middle), rows.tokens_between(middle, end)
     output = first + second
-    scheduled = MODES[rows.mode].scheduled
+    backlog_start, backlog_end = rows.backlog or (None, None)
     return {
         "output_tok_s": output / window_s if output else None,
-        "requests_s": int(rows.ok.sum()) / window_s if rows.ok.any() else None,
+        "requests_s": rows.ended() / window_s if rows.ok.any() else None,
         # Output of the window's second half ÷ its first half.
         "steadiness": second / first if first else None,
         "in_flight_mean": rows.in_flight_mean(),
-        # Open loop: requests due and not over when the window began and ended.
-        "backlog_start": rows.waiting_at(start) if scheduled else None,
-        "backlog_end": rows.waiting_at(end) if scheduled else None,
+        "backlog_start": backlog_start,
+        "backlog_end": backlog_end,
     }
 
 
@@ -420,6 +442,7 @@ def _line(rows: _Rows, figures: dict[str, Figure], line: Line) -> dict[str, Figu
         and float(speed) >= line.user_tok_s
         and figures["failures"] == 0
         and targets >= line.min_targets
+        and not rows.falls_behind
     )
     return {
         "meets_line": met,
@@ -459,6 +482,8 @@ def _doubts(rows: _Rows, figures: Mapping[str, Figure], line: Line, calibrated_u
         yield mark("no_output")
     elif enough and not MODES[rows.mode].ends_itself and not _steady(rows):
         yield mark("silent_first_half") if steadiness is None else mark("unsteady_window", ratio=steadiness)
+    if rows.backlog is not None and rows.falls_behind:
+        yield mark("backlog_grows", start=rows.backlog[0], end=rows.backlog[1], due=int(rows.target.sum()))
     if replies := figures["reasoning_replies"]:
         yield mark("reasoning_seen", replies=replies)
     several = rows.ok & (rows.chunks > 1)
