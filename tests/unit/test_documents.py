@@ -1,4 +1,4 @@
-"""The prompt sets as experiment.md wants them, and the builder of documents on paragraphs made for the case."""
+"""The prompt sets as the H200 experiment wants them, and the builder of documents on paragraphs made for the case."""
 
 import json
 from collections import Counter

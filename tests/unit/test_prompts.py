@@ -1,4 +1,4 @@
-"""Prompts: the request of experiment.md, files as people have them, numbers that never repeat."""
+"""Prompts: the request of the H200 experiment, files as people have them, numbers that never repeat."""
 
 import json
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Documents of about the same length, composed of paragraphs of one topic (experiment.md, The request)."""
+"""Documents of about the same length, composed of paragraphs of one topic (docs/experiments.md)."""
 
 from __future__ import annotations
 

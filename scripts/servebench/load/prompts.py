@@ -1,7 +1,7 @@
 """Make the prompts of simulated users from built-in sets or files, behind a shared head if there is to be one.
 
 A prompt made from a document is the instruction, a line with a number that no other request has, and the document.
-So no document is ever served from a prompt cache, while the head before the number may be (experiment.md).
+So no document is ever served from a prompt cache, while the head before the number may be (docs/load.md).
 """
 
 from collections.abc import Callable

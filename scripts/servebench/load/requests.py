@@ -29,7 +29,7 @@ class Request:
 
 class Requests:
     """Make the requests of one process: every `processes`-th prompt of the measurement, in the body that
-    experiment.md (The request) asks for, with the endpoint's `extra` on top.
+    docs/load.md describes, with the endpoint's `extra` on top.
     """
 
     def __init__(self, endpoint: Endpoint, workload: Workload, seed: int, process: int, processes: int) -> None:

@@ -1,7 +1,7 @@
 """Run one measurement: start the workers, give them one clock, one window and one stop, and gather their records.
 
 The parent sends nothing itself and may sample devices meanwhile: users live in worker processes, one under
-`MANY_USERS` users and `MANY_PROCESSES` from there on (experiment.md, One measurement, in time).
+`MANY_USERS` users and `MANY_PROCESSES` from there on (docs/load.md).
 """
 
 from __future__ import annotations

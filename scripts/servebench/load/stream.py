@@ -161,7 +161,7 @@ def parse(exchange: Exchange, count_tokens: Callable[[str], int] | None = None) 
 
 def credit(tokens: int, chunks: int) -> Ints:
     """Spread tokens over chunks, shape (chunks,): chunk i of n gets ⌊(i+1)T/n⌋ − ⌊iT/n⌋ of the T tokens
-    (experiment.md, output tok/s)."""
+    (docs/figures.md)."""
     return np.diff(np.arange(chunks + 1, dtype=np.int64) * tokens // max(chunks, 1))
 
 

@@ -43,7 +43,7 @@ def prefill_bands(records: Sequence[Record], control: Mapping[str, str | None]) 
 
 
 def prefill_band(micro_batch_tokens: int) -> tuple[int, int]:
-    """Return the band of a micro-batch: (513, 530) for the default of 512 (experiment.md, slow prefill)."""
+    """Return the band of a micro-batch: (513, 530) for the default of 512 (docs/tables.md, slow_prefills)."""
     return micro_batch_tokens + 1, micro_batch_tokens + BAND_WIDTH
 
 
