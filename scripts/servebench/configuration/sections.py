@@ -1,8 +1,8 @@
-"""Say what a configuration may hold: one struct a section, with each key's type, bounds, choices, default and meaning.
+"""Define what a configuration may hold: a struct for each section, with every key's type, bounds, default and meaning.
 
-`config/schema.yaml` and the tables of keys in `config/README.md` are made from these structs (`schema`). Bounds and
-choices are those of one key; checks across keys stand in `faults`. A meaning that begins with "(free)" belongs to a key
-that changes nothing that is measured.
+`schema` makes `config/schema.yaml` and the tables of keys in `config/README.md` from these structs. The structs check
+each key by itself; `faults` checks keys against each other. A meaning that begins with "(free)" belongs to a key that
+does not change what is measured.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ RUNTIMES = {"venv": "environment", "binary": "binary", "container": "image"}
 
 
 def _pattern(pattern: str, remedy: str, max_length: int | None = None) -> Meta:
-    """A pattern, and what to write instead of a value that does not fit. It is matched as JSON Schema says: anywhere in
-    the value unless it has anchors. Python's `$` also stands before a last line break, hence (?!\\n)."""
+    """Return a pattern with the remedy for a value that does not match. As in JSON Schema, a pattern without anchors
+    matches anywhere in the value. Python's `$` also matches before a final line break, hence (?!\\n)."""
     pattern = pattern.replace("$", r"(?!\n)$")
     return Meta(pattern=pattern, max_length=max_length, extra_json_schema={"errorMessage": remedy})
 
@@ -82,9 +82,9 @@ Text = Words | Languages
 
 class Line(Section):
     ttft_p95_s: Annotated[
-        Positive, _says("(free) 95 % of the requests get their first token within so many seconds.")
+        Positive, _says("(free) Seconds within which 95 % of the requests must get their first token.")
     ] = Objective().ttft_p95_s
-    user_tok_s: Annotated[Positive, _says("(free) Tokens per second that one user gets at least.")] = (
+    user_tok_s: Annotated[Positive, _says("(free) Tokens per second that one user must get at least.")] = (
         Objective().user_tok_s
     )
     min_targets: Annotated[Count, _says("(free) With fewer requests in the window, the line is not judged.")] = (
@@ -97,22 +97,21 @@ class Cost(Section):
     currency: Annotated[str | UnsetType, _choice(["USD"]), _says("(free) The currency of that price.")] = UNSET
     idle_after_min: Annotated[
         Positive | UnsetType,
-        _says(
-            "(free) Minutes without a request after which the machine is given back (a service that scales to zero)."
-        ),
+        _says("(free) Minutes without a request after which the machine is released (a service that scales to zero)."),
     ] = UNSET
 
 
 class Cpus(Section):
-    server: Annotated[Count | UnsetType, _says("CPUs of the server; all it finds unless given.")] = UNSET
-    load: Annotated[Count | UnsetType, _says("CPUs of the load generator; all it finds unless given.")] = UNSET
+    server: Annotated[Count | UnsetType, _says("CPUs of the server; all CPUs unless given.")] = UNSET
+    load: Annotated[Count | UnsetType, _says("CPUs of the load generator; all CPUs unless given.")] = UNSET
 
 
 class Engine(Section):
     kind: Annotated[str, _says("Which engine: " + ", ".join(f"`{kind}`" for kind in ADAPTERS) + ".")]
     runtime: Annotated[str | UnsetType, _choice(RUNTIMES), _says("How the engine is started.")] = UNSET
     environment: Annotated[
-        Name | UnsetType, _says("For `venv`: `envs/NAME.lock`, hash-pinned. Another lock measures again.")
+        Name | UnsetType,
+        _says("For `venv`: `envs/NAME.lock`, pinned by hashes. With another lock, everything is measured again."),
     ] = UNSET
     image: Annotated[
         Name | UnsetType, _says("For `container`: a name in `envs/images.yaml`, which holds the digest.")
@@ -122,25 +121,26 @@ class Engine(Section):
     api_key_env: Annotated[
         Variable | UnsetType,
         _says(
-            "For `url`: the environment variable that holds the API key. A dry run does without it, a run does not "
-            "start without it. No file holds a key."
+            "For `url`: the environment variable that holds the API key. A run, but not a dry run, needs it. The key "
+            "is stored in no file."
         ),
     ] = UNSET
     options: Annotated[
-        dict[str, Any] | UnsetType, _says("What only this kind knows, for example the simulator's speeds.")
+        dict[str, Any] | UnsetType, _says("Options of this kind of engine alone, for example the simulator's speeds.")
     ] = UNSET
     args: Annotated[
-        list[str] | UnsetType, _says("Arguments of all settings of this engine, before a setting's own.")
+        list[str] | UnsetType, _says("Arguments of all settings of this engine, placed before a setting's own.")
     ] = UNSET
     env: Annotated[
-        dict[str, str] | UnsetType, _says("Environment variables of all settings of this engine; a setting's own win.")
+        dict[str, str] | UnsetType,
+        _says("Environment variables of all settings of this engine; a setting's own override them."),
     ] = UNSET
     request: Annotated[
-        dict[str, Any] | UnsetType, _says("`request` of all settings of this engine; a setting's own keys win.")
+        dict[str, Any] | UnsetType, _says("`request` of all settings of this engine; a setting's own keys override it.")
     ] = UNSET
     expect: Annotated[
         dict[FactName, bool | float | str] | UnsetType,
-        _says("(free) `expect` of all settings of this engine; a setting's own keys win."),
+        _says("(free) `expect` of all settings of this engine; a setting's own keys override it."),
     ] = UNSET
 
 
@@ -162,25 +162,23 @@ class Model(Section):
     name: Annotated[Words | UnsetType, _says("The model's name in tables; its key unless given.")] = UNSET
     source: Annotated[
         Source | UnsetType,
-        _says("(free) Where the file is fetched: `pypi://`, `hf://`, `https://`, `ollama://` or `file://`."),
+        _says("(free) Where to fetch the file from: `pypi://`, `hf://`, `https://`, `ollama://` or `file://`."),
     ] = UNSET
-    requantize: Annotated[Requantize | UnsetType, _says("Instead of `source`: make the file from another model's.")] = (
-        UNSET
-    )
-    sha256: Annotated[
-        Sha256 | UnsetType, _says("The file's SHA-256. A file with another one never becomes usable.")
+    requantize: Annotated[
+        Requantize | UnsetType, _says("Instead of `source`: make the file from that of another model.")
     ] = UNSET
+    sha256: Annotated[Sha256 | UnsetType, _says("The file's SHA-256. A file with another hash is never used.")] = UNSET
     size_bytes: Annotated[Count | UnsetType, _says("The file's size.")] = UNSET
     unverified: Annotated[
         Text | UnsetType,
         _says(
-            "(free) Why neither `sha256` nor a revision pins the file. The model is listed as not verified; the first "
-            "fetch decides which file is used, manifest and records hold its SHA-256, and another file is another "
-            "measurement."
+            "(free) Why neither `sha256` nor a revision pins the file. The model is listed as not verified. The first "
+            "fetch decides which file is used; manifest and records hold its SHA-256, and measurements of another "
+            "file are kept apart."
         ),
     ] = UNSET
     about: Annotated[
-        About | UnsetType, _says("(free) What is known before the file is fetched, for `servebench plan`.")
+        About | UnsetType, _says("(free) What `servebench plan` should know before the file is fetched.")
     ] = UNSET
     quantization: Annotated[Words | UnsetType, _says("As shown in tables, for example `Q4_K_M`.")] = UNSET
     note: Annotated[Text | UnsetType, _says("(free) Printed beside every figure of this model.")] = UNSET
@@ -191,15 +189,15 @@ class Workload(Section):
     prompts: Annotated[
         Words | UnsetType,
         _says(
-            "A built-in set (a folder of `config/prompts/`), or a file by its path from the project's root. Other "
-            "content is another measurement."
+            "A built-in set (a folder of `config/prompts/`), or a file, by its path from the project's root. If its "
+            "content changes, everything is measured again."
         ),
     ] = UNSET
     system: Annotated[Words | UnsetType, _says("System message, instead of the prompt set's.")] = UNSET
     instruction: Annotated[
         Words | UnsetType, _says("Instruction before each document, instead of the prompt set's.")
     ] = UNSET
-    max_tokens: Annotated[Count | UnsetType, _says("Most output tokens of a reply.")] = UNSET
+    max_tokens: Annotated[Count | UnsetType, _says("Maximum output tokens of a reply.")] = UNSET
     temperature: Annotated[NotNegative, _says("Sampling temperature, sent with every request.")] = 0
     top_p: Annotated[float, Meta(gt=0, le=1), _says("Nucleus sampling, sent with every request.")] = 1.0
     seed: Annotated[Seed, _says("Sampling seed, sent with every request.")] = 0
@@ -208,13 +206,13 @@ class Workload(Section):
         _says("The warm-up lasts this long *and* until every user's first request has finished."),
     ] = UNSET
     window_s: Annotated[Positive | UnsetType, _says("Length of the window whose tokens and requests count.")] = UNSET
-    timeout_s: Annotated[Positive, _says("A request that takes longer has failed.")] = 120
+    timeout_s: Annotated[Positive, _says("Seconds after which an unfinished request fails.")] = 120
     idle_timeout_s: Annotated[
-        Positive | UnsetType, _says("A reply that is silent for longer has failed; no limit unless given.")
+        Positive | UnsetType, _says("Seconds of silence after which a reply fails; no limit unless given.")
     ] = UNSET
-    min_targets: Annotated[Count | UnsetType, _says("Keep the window open until so many requests were sent in it.")] = (
-        UNSET
-    )
+    min_targets: Annotated[
+        Count | UnsetType, _says("Keep the window open until this many requests were sent in it.")
+    ] = UNSET
     requests: Annotated[Count | UnsetType, _says("For `count`: completions in total.")] = UNSET
     rate: Annotated[Positive | UnsetType, _says("For `open`: requests per second.")] = UNSET
     arrivals: Annotated[
@@ -228,8 +226,8 @@ class Workload(Section):
     trace: Annotated[
         Words | UnsetType,
         _says(
-            "For `trace`: a JSONL file of arrivals, by its path from the project's root. Other content is another "
-            "measurement."
+            "For `trace`: a JSONL file of arrivals, by its path from the project's root. If its content changes, "
+            "everything is measured again."
         ),
     ] = UNSET
     shared_prefix_tokens: Annotated[
@@ -237,7 +235,7 @@ class Workload(Section):
     ] = UNSET
     processes: Annotated[
         Annotated[int, Meta(ge=1, le=64)] | UnsetType,
-        _says("Load processes; unless given 1 below 32 users and 4 from 32 on."),
+        _says("Load processes; unless given, 1 below 32 users and 4 from 32 on."),
     ] = UNSET
 
 
@@ -261,16 +259,16 @@ class Target(Section):
     ] = UNSET
     args: Annotated[
         list[str] | UnsetType,
-        _says("Further arguments, as the engine takes them. Of a file they name, only the name is tracked."),
+        _says("Further arguments, as the engine takes them. If they name a file, only its name is tracked."),
     ] = UNSET
     env: Annotated[
         dict[str, str] | UnsetType,
-        _says("Environment variables of the engine. It gets no other variable of yours."),
+        _says("Environment variables of the engine. It gets none of your other variables."),
     ] = UNSET
     request: Annotated[
         dict[str, Any] | UnsetType,
         _says(
-            "Merged into every request's JSON body; null takes a key out. Not `model`, `messages`, `prompt`, `stream` "
+            "Merged into every request's JSON body; null removes a key. Not `model`, `messages`, `prompt`, `stream` "
             "or `n`."
         ),
     ] = UNSET
@@ -282,8 +280,8 @@ class Setting(Target, kw_only=True):
     expect: Annotated[
         dict[FactName, bool | float | str] | UnsetType,
         _says(
-            "(free) Facts published of this setting, compared with what the server reports: `n_ctx_slot: 4096`. A "
-            "difference is shown, and stops nothing."
+            "(free) Published facts about this setting, compared with what the server reports: `n_ctx_slot: 4096`. A "
+            "difference is shown and stops nothing."
         ),
     ] = UNSET
     users: Annotated[
@@ -298,11 +296,12 @@ class TaskSet(Section):
         Words, _says("`full`, `small` (40 questions of this project) or a file. See `docs/evaluations.md`.")
     ] = FULL
     limit: Annotated[
-        Count | UnsetType, _says("Only the first so many questions; raising it asks only the added ones.")
+        Count | UnsetType,
+        _says("Ask only this many questions, from the first on. If you raise it, only the added questions are asked."),
     ] = UNSET
-    max_tokens: Annotated[Count | UnsetType, _says("Most output tokens of a reply; the task's own unless given.")] = (
-        UNSET
-    )
+    max_tokens: Annotated[
+        Count | UnsetType, _says("Maximum output tokens of a reply; the task's own unless given.")
+    ] = UNSET
     request: Annotated[
         dict[str, Any] | UnsetType, _says("Merged into the JSON body of every request of this task.")
     ] = UNSET
@@ -312,8 +311,8 @@ class UnderLoad(Section):
     users: Annotated[
         Users,
         _says(
-            "So many users run the `workload`, whose mode must not end by itself, while the first questions of a task "
-            "are asked again, one at a time; compared with the same questions asked of an idle server."
+            "This many users run the `workload` (its mode must not end by itself) while the first questions of a task "
+            "are asked again, one at a time. Their replies are compared with those of an idle server."
         ),
     ]
     task: Annotated[Task, _says("The task that is asked again.")]
@@ -331,14 +330,19 @@ class Evaluations(Section, kw_only=True):
     repeats: Annotated[
         int, Meta(ge=1, le=2), _says("How often everything is asked; the second time in another order.")
     ] = 2
-    seed: Annotated[Seed, _says("Seed of that order, and sent with every request.")] = 0
-    tasks: Annotated[dict[Task, TaskSet], Meta(min_length=1), _says("What is asked.")]
+    seed: Annotated[Seed, _says("Seed of the second order, also sent with every request.")] = 0
+    tasks: Annotated[dict[Task, TaskSet], Meta(min_length=1), _says("The tasks that are asked.")]
     margins: Annotated[
         dict[MeasureName, Positive] | UnsetType,
-        _says("(free) By measure, points within which a target counts as equivalent; declared before the run."),
+        _says(
+            "(free) For each measure, the difference in points up to which a target counts as equivalent; declare it "
+            "before the run."
+        ),
     ] = UNSET
     under_load: Annotated[UnderLoad | UnsetType, _says("Questions asked again while the server is loaded.")] = UNSET
-    targets: Annotated[dict[TargetName, Target], Meta(min_length=2), _says("Who is asked; keys as of a setting.")]
+    targets: Annotated[
+        dict[TargetName, Target], Meta(min_length=2), _says("The targets that are asked; keys as in a setting.")
+    ]
 
 
 class Charts(Section):
@@ -352,15 +356,17 @@ _RUNTIME = plan.Runtime()
 
 class ForeignUse(Section):
     share: Annotated[
-        float, Meta(gt=0, le=1), _says("(free) In a sample, others used the device if they took this share or more.")
+        float,
+        Meta(gt=0, le=1),
+        _says("(free) A sample shows foreign use if others took this share of the device or more."),
     ] = _RUNTIME.foreign_use.share
-    samples: Annotated[Count, _says("(free) So many such samples disturb a measurement.")] = (
+    samples: Annotated[Count, _says("(free) This many samples with foreign use disturb a measurement.")] = (
         _RUNTIME.foreign_use.samples
     )
     action: Annotated[
         str,
         _choice(["discard", "mark"]),
-        _says("(free) `discard`: measure a disturbed measurement again; `mark`: keep it and mark its row."),
+        _says("(free) `discard`: repeat a disturbed measurement; `mark`: keep it and mark its row."),
     ] = _RUNTIME.foreign_use.action
 
 
@@ -377,7 +383,7 @@ class Runtime(Section):
     cache: Annotated[
         Words | UnsetType,
         _says(
-            "(free) Where models, engine environments and calibrations are kept; else `$SERVEBENCH_CACHE`, else the "
+            "(free) Folder of models, engine environments and calibrations; unless given `$SERVEBENCH_CACHE`, else the "
             "user's cache."
         ),
     ] = UNSET
@@ -385,67 +391,67 @@ class Runtime(Section):
         Words | UnsetType,
         _says(
             "(free) A folder on each node's own disk: models are copied to it, each copy is checked, and engines load "
-            "the copy. Variables such as `$SLURM_JOB_ID` are filled in on the node. Else `$SERVEBENCH_SCRATCH`, else "
-            "models stay in the cache."
+            "the copy. Variables such as `$SLURM_JOB_ID` are filled in on the node. Unless given "
+            "`$SERVEBENCH_SCRATCH`, else engines load models from the cache."
         ),
     ] = UNSET
     job_minutes: Annotated[
         Count | UnsetType,
         _says(
-            "(free) The longest job that a batch system takes. A session that needs longer is submitted with this "
-            "limit, and goes on when Snakemake is run again."
+            "(free) The longest job that the batch system accepts. A session that needs longer is submitted with this "
+            "limit and continues when Snakemake is run again."
         ),
     ] = UNSET
     device: Annotated[
         Words | UnsetType,
         _says(
-            "(free) The devices to choose from: UUIDs or indices of GPUs, separated by commas; else "
-            "`$CUDA_VISIBLE_DEVICES`, else all GPUs. `cpu`: none. Each session takes the first that are free."
+            "(free) The devices to choose from: UUIDs or indices of GPUs, separated by commas, or `cpu` for none; "
+            "unless given `$CUDA_VISIBLE_DEVICES`, else all GPUs. Each session takes the first free ones."
         ),
     ] = UNSET
     mirror: Annotated[
         Words | UnsetType,
         _says(
-            "(free) A folder or address tried first when fetching, for sites without internet. "
+            "(free) A folder or address to fetch from first, for sites without internet. "
             "[docs/slurm.md](../docs/slurm.md) shows its layout; an address can hold no snapshots."
         ),
     ] = UNSET
     beyond_calibration: Annotated[
         str,
         _choice(["refuse", "mark"]),
-        _says("(free) For more users than this machine can load truthfully: `refuse`, or `mark` the rows."),
+        _says("(free) With more users than this machine's calibration allows: `refuse`, or `mark` the rows."),
     ] = _RUNTIME.beyond_calibration
     foreign_use: Annotated[
-        ForeignUse | UnsetType, _says("(free) What to do when others used the device during a measurement.")
+        ForeignUse | UnsetType, _says("(free) What happens when others use the device during a measurement.")
     ] = UNSET
 
 
 class Configuration(Section, kw_only=True):
     experiment: Annotated[Name, _says("Name of the experiment; results go to `results/<experiment>/`.")]
     title: Annotated[
-        Text | UnsetType, _says("(free) Title on the page, a string or `{en: …, ja: …}`; the name unless given.")
+        Text | UnsetType, _says("(free) Title of the page, a string or `{en: …, ja: …}`; the name unless given.")
     ] = UNSET
     rounds: Annotated[
         int,
         Meta(ge=1, le=9),
-        _says("How many times everything is measured. Rounds are reported as a range, never averaged."),
+        _says("How often everything is measured. Rounds are reported as a range, never averaged."),
     ] = 2
     reference: Annotated[
         Name | UnsetType,
         _says(
-            "(free) What was published of this experiment: `config/references/<reference>-concurrency.csv`, put beside "
-            "what is measured."
+            "(free) Published figures of this experiment, shown beside the measured ones: "
+            "`config/references/<reference>-concurrency.csv`."
         ),
     ] = UNSET
     deviations: Annotated[
         list[Text] | UnsetType,
         _says(
-            "(free) Where this experiment differs from its source, or decides what the source does not say; shown by "
-            "`servebench plan` and on the page."
+            "(free) Where this experiment differs from its source or fills a gap in it; shown by `servebench plan` "
+            "and on the page."
         ),
     ] = UNSET
     unverified: Annotated[
-        list[Text] | UnsetType, _says("(free) What could not be checked, shown in the same places.")
+        list[Text] | UnsetType, _says("(free) What could not be checked; shown in the same places.")
     ] = UNSET
     line: Annotated[Line | UnsetType, _says("(free) The objective that a number of users must meet.")] = UNSET
     cost: Annotated[Cost | UnsetType, _says("(free) What the machine costs.")] = UNSET
@@ -456,21 +462,22 @@ class Configuration(Section, kw_only=True):
     runs: Annotated[
         dict[Name, Run] | UnsetType,
         _says(
-            "Settings that are compared with each other, in this order; one run `main` unless given. Values of "
-            "different runs never share a row."
+            "Groups of settings that are compared with each other, in this order; unless given one run, `main`. Values "
+            "of different runs never share a row."
         ),
     ] = UNSET
     settings: Annotated[
         dict[Name, Setting],
         Meta(min_length=1),
-        _says("What is measured: an engine with a model and arguments, and the numbers of users."),
+        _says("What is measured: an engine with a model and arguments, at each number of users."),
     ]
     evaluations: Annotated[
         Evaluations | UnsetType, _says("How well the models answer. Without this section nothing is evaluated.")
     ] = UNSET
     charts: Annotated[Charts | UnsetType, _says("(free) How charts are drawn.")] = UNSET
     runtime: Annotated[
-        Runtime | UnsetType, _says("(free) How things are run on this machine, never what is measured.")
+        Runtime | UnsetType,
+        _says("(free) How this machine runs the experiment; nothing here changes what is measured."),
     ] = UNSET
 
 
