@@ -1,4 +1,4 @@
-"""Say when to send requests: pauses of people, arrival processes, recorded traces."""
+"""Decide when to send requests: users' pauses, arrival processes, recorded traces."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Pause:
 
     @classmethod
     def parse(cls, text: str) -> Pause:
-        """Read a pause from its text. Raises Fault."""
+        """Parse a pause such as "exp:5". Raises Fault."""
         kind, colon, values = text.partition(":")
         if not colon:
             kind, values = "constant", text
@@ -63,7 +63,7 @@ _PARAMETERS = {"constant": 1, "exp": 1, "uniform": 2, "lognormal": 2}
 def schedule_ns(
     rate: float, arrivals: str, start_ns: int, process: int, processes: int, random: Random
 ) -> Iterator[int]:
-    """Yield the moments (ns, without end) at which one of several processes sends; together they make `rate` a second.
+    """Yield, without end, the send times (ns) of one of several processes that together send `rate` requests a second.
 
     Poisson: independent exponential gaps in each process, whose union is Poisson again. Constant: every
     `processes`-th moment of one evenly spaced sequence.
@@ -93,8 +93,8 @@ class Entry:
 def read_trace(path: str) -> list[Entry]:
     """Read a JSONL file of `{"arrival_s": 0.25, "prompt": "…" | "messages": […], "max_tokens": 100}`, by arrival.
 
-    Without `max_tokens` an entry has the workload's. Prompts are sent as they are: a prompt cache may serve what a
-    trace repeats. Raises Fault.
+    An entry without `max_tokens` takes the workload's. Prompts are sent unchanged, so a prompt cache may serve prompts
+    that the trace repeats. Raises Fault.
     """
     entries: list[Entry] = []
     for where, number, item in jsonl.lines(Path(path)):

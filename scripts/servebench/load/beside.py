@@ -1,4 +1,4 @@
-"""Keep a server loaded while it is asked something else: a measurement's load, of which only counts are kept."""
+"""Load a server while an evaluation asks it questions; of the load's requests only counts are kept."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LISTEN_S = 0.05
 
 @dataclass
 class Counts:
-    """What became of the load's requests so far; `failed` says why the latest failure did, None without any."""
+    """Count the load's replies and failures so far; `failed` is the reason of the latest failure, None without one."""
 
     users: int
     replies: int = 0
@@ -41,11 +41,12 @@ async def loaded(
     seed: int = 0,
     cpus: Sequence[int] = (),
 ) -> AsyncIterator[Counts]:
-    """Load `endpoint` with `users` users as `workload` says, from the end of the warm-up until the end of the block.
+    """Load `endpoint` with `users` users as `workload` says, from the end of the warm-up to the end of the block.
 
-    The warm-up lasts `warmup_s` and until each user's first request is over (open loop: any request). The counts are
-    kept up to date in the block. Raises Fault for what cannot be asked, such as a workload that ends by itself, and
-    LoadError when a worker dies, in the block as an ExceptionGroup that cancels it. Failed requests are counted.
+    The warm-up lasts at least `warmup_s`, and until each user's first request has ended (open loop: until any request
+    has). The counts are kept up to date in the block. Raises Fault for a load that cannot run, such as a workload that
+    ends by itself, and LoadError when a worker dies; inside the block the latter arrives as an ExceptionGroup that
+    cancels it. Failed requests are counted.
     """
     if workload.way.ends_itself:
         raise Fault(f"workload.mode: {workload.mode!r} ends by itself; nothing can be asked beside it")
@@ -76,7 +77,7 @@ async def loaded(
 
 
 async def _until(workers: Workers, counts: Counts, over: Callable[[], bool]) -> None:
-    """Listen to the workers, and count, until `over`."""
+    """Update the counts from the workers' reports until `over` returns True."""
     while True:
         workers.listen(0)
         counts.replies = sum(workers.values("answered"))

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-# Names of the most output tokens of a reply; the first that a body has is the one in force.
+# Names under which a body limits a reply's output tokens; the first of them that a body has is in force.
 LIMITS = ("max_completion_tokens", "max_tokens")
 
 
 def build(base: Mapping[str, Any], *over: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay each of `over` on top of `base`, in this order, and return the body to send.
+    """Merge `base` and each of `over`, later over earlier, and return the body to send.
 
-    The order, lowest first: what the load, the probe or the evaluation asks by itself; what the engine needs
-    (`Adapter.extra`); the `request` of the setting or target; the `request` of the task. A null takes a key out,
-    whoever put it there. Where `max_completion_tokens` is given, `max_tokens` is not sent beside it: servers that
-    want the one refuse the other.
+    From lowest to highest precedence: the keys of the load, the probe or the evaluation itself; those the engine needs
+    (`Adapter.extra`); the `request` of the setting or target; the `request` of the task. A null removes a key,
+    whichever layer set it. `max_tokens` is not sent beside `max_completion_tokens`: servers that want the latter
+    refuse the former.
     """
     merged = dict(base)
     for more in over:

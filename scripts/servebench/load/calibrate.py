@@ -1,12 +1,13 @@
-"""The load generator against a clock: how wrong it is on this machine, and up to how many users it is right.
+"""Measure this client's timing error, and up to how many users it stays within bounds on this machine.
 
-A clock server of ours (clock_server.py) is loaded as any server would be. Each chunk says when it left, on the same
-clock that stamps its arrival, so the errors below are the client's, its kernel's and its core's, not the server's:
+The load generator loads our clock server (clock_server.py) like any other server. Each chunk carries the time at
+which it was sent, on the same clock that stamps its arrival, so the errors below are the client's, its kernel's and
+its core's, not the server's:
 
 - arrival error = arrival − sent, of each chunk;
 - TTFT error = (first token − request sent) by the client's stamps − (first chunk sent − request received) by the
   server's;
-- delivered ÷ ideal = tokens that arrived in the window ÷ tokens of as many users who lose no time at all.
+- delivered ÷ ideal = tokens that arrived in the window ÷ tokens of the same number of users who lose no time at all.
 """
 
 from __future__ import annotations
@@ -43,14 +44,17 @@ VARIANTS = {
     "4 tokens a chunk": Schedule(tokens_per_chunk=4),
     "200 ms TTFT": Schedule(ttft_ms=200.0),
 }
-# For `ensure`: the same rhythm in shorter answers, so that a few seconds show it.
+# For `ensure`: the same rhythm in shorter answers, so that a few seconds suffice.
 _SHORT = {"steady": Schedule(tokens=32), "lockstep": Schedule(tokens=32, lockstep=True)}
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What "truthfully" means. 10 ms are half a gap between tokens at 50 tok/s and 0.5 % of the line's TTFT of 2 s;
-    a client that drives 1 % less than the load it reports, or is busier than a measurement allows, is refused too."""
+    """Bound the client's errors: within these it loads "truthfully".
+
+    10 ms are half a gap between tokens at 50 tok/s and 0.5 % of the line's TTFT of 2 s. A client that drives 1 % less
+    than the load it reports, or is busier than a measurement allows, is refused too.
+    """
 
     ttft_error_p99_s: float = 0.010
     arrival_error_p99_s: float = 0.010
@@ -67,8 +71,10 @@ def level(
     processes: int | None = None,
     cpus: Sequence[int] = (),
 ) -> dict[str, Any]:
-    """One number of users on one schedule: the errors (s), delivered ÷ ideal, CPU s per 100k chunks, and what of it is
-    beyond the bounds. The window is rounded to whole answers, of which one user delivers whole numbers."""
+    """Measure one number of users on one schedule: errors (s), delivered ÷ ideal, CPU s per 100k chunks, bounds missed.
+
+    The window is rounded to whole answers, so that each user ideally delivers a whole number of them.
+    """
     answers = max(1, round(window_s / schedule.answer_s))
     workload = Workload(
         prompts="en-short",
@@ -87,8 +93,10 @@ def level(
 
 
 def errors(measured: Measurement, stamps: pa.Table, schedule: Schedule, users: int) -> dict[str, Any]:
-    """The figures of one level: arrivals in the window, TTFT of the requests sent in it; `stamps` as
-    worker.CLOCK_SCHEMA. None where there was nothing to measure."""
+    """Compute the errors of one level from arrivals in the window and the TTFT of requests sent in it.
+
+    `stamps` has the schema worker.CLOCK_SCHEMA. A figure is None where nothing was measured.
+    """
     requests, meta = measured.requests, measured.meta
     start_ns, end_ns = meta.window_start_ns, meta.window_end_ns
     clock = {name: stamps[name].to_numpy() for name in stamps.schema.names}
@@ -123,7 +131,7 @@ def errors(measured: Measurement, stamps: pa.Table, schedule: Schedule, users: i
 
 
 def beyond(found: dict[str, Any], bounds: Bounds) -> list[str]:
-    """What of a level is out of bounds, in words; empty when all is within."""
+    """List, in words, the figures of a level that are out of bounds."""
     words = [f"{found['failed']} requests failed"] if found["failed"] else []
     for name in ("ttft_error_p99_s", "arrival_error_p99_s"):
         value, most = found[name], getattr(bounds, name)
@@ -147,9 +155,11 @@ def calibrate(
     cpus: Sequence[int],
     told: Callable[[dict[str, Any]], None],
 ) -> dict[str, Any]:
-    """Every number of users on the steady schedule, the largest on the other variants too; a level out of bounds once
-    more, since one disturbance is not the machine. `told` gets each level as it is done. See `record` for what comes
-    back."""
+    """Calibrate every number of users on the steady schedule, and the largest on the other variants too.
+
+    A level out of bounds is measured once more, since a single disturbance says nothing about the machine. `told` is
+    called with each finished level. Returns what `record` returns.
+    """
     counts = sorted(set(users))
     todo = [("steady", count) for count in counts] + [(name, counts[-1]) for name in VARIANTS if name != "steady"]
     levels = []
@@ -161,8 +171,11 @@ def calibrate(
 
 
 def record(levels: list[dict[str, Any]], cpus: Sequence[int] = (), processes: int | None = None) -> dict[str, Any]:
-    """JSON-able. `max_users` is the largest number of users of which every variant, and every smaller number, was
-    within the bounds; 0 when none was."""
+    """Make the JSON-able record of a calibration.
+
+    `max_users` is the largest number of users at which every variant, at this and every smaller number, was within the
+    bounds; 0 when no number was.
+    """
     return {
         "protocol": PROTOCOL,
         "machine": machine(cpus),
@@ -190,12 +203,14 @@ def _outdated(old: dict[str, Any], levels: list[dict[str, Any]]) -> bool:
 def ensure(
     users: int, cache_dir: str | os.PathLike[str], cpus: Sequence[int] = (), processes: int | None = None
 ) -> dict[str, Any]:
-    """This machine's calibration (as `record`) with the load on `cpus` ((): any) in `processes` (None: as many as
-    `run.measure` takes), from `cache_dir` when it says whether `users` can be loaded truthfully; otherwise measured
-    now, in about 12 s for 16 users or fewer, and kept there.
+    """Return this machine's calibration (as `record`), measured now where the cache does not cover `users`.
 
-    A level out of bounds is tried once more, since one disturbance is not the machine; if it fails again, half as
-    many users are tried, until some pass.
+    It holds for a load on `cpus` ((): any) in `processes` (None: as many as `run.measure` takes). The calibration in
+    `cache_dir` is returned when it says whether `users` can be loaded truthfully; otherwise a new one is measured, in
+    about 12 s for 16 users or fewer, and added to `cache_dir`.
+
+    A level out of bounds is tried once more, since a single disturbance says nothing about the machine; if it fails
+    again, half as many users are tried, until a level passes.
     """
     found = known(cache_dir, cpus, processes)
     if found is not None and (
@@ -229,14 +244,17 @@ def _twice(name: str, schedule: Schedule, users: int, **how: Any) -> dict[str, A
 def known(
     cache_dir: str | os.PathLike[str], cpus: Sequence[int] = (), processes: int | None = None
 ) -> dict[str, Any] | None:
-    """What was measured on this machine before, so divided, under the present protocol; None when nothing was."""
+    """Return an earlier calibration of this machine, `cpus` and `processes` under this PROTOCOL; None without one."""
     path = _path(cache_dir, machine(cpus), processes)
     return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
 
 
 def keep(found: dict[str, Any], cache_dir: str | os.PathLike[str]) -> dict[str, Any]:
-    """Add a calibration to what is known of its machine, and return that. A level replaces what was found of the same
-    variant and number of users, and where it is within the bounds, failures of its variant with fewer."""
+    """Merge a calibration into the machine's earlier ones in `cache_dir`, and return the merged record.
+
+    A level replaces the earlier level of the same variant and number of users and, if it is within the bounds, its
+    variant's failures with fewer users.
+    """
     path = _path(cache_dir, found["machine"], found["processes"])
     before = json.loads(path.read_text(encoding="utf-8"))["levels"] if path.is_file() else []
     found = found | _judged([*(old for old in before if not _outdated(old, found["levels"])), *found["levels"]])
@@ -248,8 +266,8 @@ def keep(found: dict[str, Any], cache_dir: str | os.PathLike[str]) -> dict[str, 
 
 
 def machine(cpus: Sequence[int] = ()) -> dict[str, Any]:
-    """What a calibration depends on: processor, cores the load may use (`cpus`, else this process's), system,
-    interpreter."""
+    """Describe what a calibration depends on: processor, number of the load's CPUs (default: this process's), system,
+    Python."""
     affinity = len(cpus or os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "host": platform.node(),

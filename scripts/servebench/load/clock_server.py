@@ -1,9 +1,9 @@
-"""A chat server made of a clock: every chunk leaves at a moment fixed in advance and says when it left.
+"""Serve chat replies by the clock: each chunk is sent at a time fixed in advance and carries that time.
 
 It answers any POST with `max_tokens` tokens (or `tokens`): the first `ttft_ms` after the request arrived, the others
 `itl_ms` apart, on an absolute schedule. Each chunk carries CLOCK_MONOTONIC stamps of this process: when the request
-was received, when the chunk was due, and when it was handed to the kernel. So a client's error is known to the chunk,
-and the server's own lateness is told apart from it. Run as its own process (`running`).
+was received, when the chunk was due, and when it was handed to the kernel. So a client's error is known for each
+chunk, and the server's own lateness is separate from it. Run as its own process (`running`).
 
 One thread over a selector rather than asyncio: the stamp must be taken just before the write, and asyncio's
 transports write later. One request at a time on each connection, kept alive.
@@ -55,8 +55,11 @@ _MAX_TOKENS = re.compile(rb'"max_tokens":\s*(\d+)')
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """When tokens leave. `lockstep` puts every chunk on one grid of `itl_ms × tokens_per_chunk`, as a server that
-    decodes all its streams in one batch does."""
+    """Fix when tokens are sent.
+
+    `lockstep` puts the chunks of all streams on one grid of `itl_ms × tokens_per_chunk`, like a server that decodes all
+    its streams in one batch.
+    """
 
     ttft_ms: float = 50.0
     itl_ms: float = 20.0
@@ -70,7 +73,7 @@ class Schedule:
 
     @property
     def answer_s(self) -> float:
-        """From a request's arrival to its last token, when nothing is late; also the period of a closed loop."""
+        """Return the seconds from a request's arrival to its last token if nothing is late: a closed loop's period."""
         chunks = -(-self.tokens // self.tokens_per_chunk)
         first_ns = round(self.ttft_ms * 1e6)
         if self.lockstep:  # a request sent right after a step waits for the first step at least ttft_ms away
@@ -84,7 +87,7 @@ class Schedule:
 
 @dataclass(slots=True)
 class _Stream:
-    """One connection and the answer it is in."""
+    """Hold one connection and the answer it is sending."""
 
     socket: socket.socket
     inbox: bytearray = field(default_factory=bytearray)
@@ -97,7 +100,7 @@ class _Stream:
 
 
 class ClockServer:
-    """Serves until its standard input ends."""
+    """Serve until standard input ends."""
 
     def __init__(self, schedule: Schedule, port: int = 0) -> None:
         self._schedule = schedule
@@ -106,9 +109,9 @@ class ClockServer:
         self.port: int = self._listener.getsockname()[1]
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ, None)
-        self._due: list[tuple[int, int, _Stream]] = []  # (when, tie-break, whose)
+        self._due: list[tuple[int, int, _Stream]] = []  # (due ns, tie-break, stream)
         self._ties = count()
-        self.answers: list[tuple[int, int, int, int]] = []  # of whole ones: received, first and last sent (ns), tokens
+        self.answers: list[tuple[int, int, int, int]] = []  # received, first, last sent (ns), tokens
         content = b" token" * schedule.tokens_per_chunk
         size = len(_EVENT % (content, 0, 0, 0))
         self._event = b"%x\r\n" % size + _EVENT.replace(b"%s", content) + b"\r\n"
@@ -163,14 +166,16 @@ class ClockServer:
         heappush(self._due, (stream.due_ns, next(self._ties), stream))
 
     def _write_due(self) -> bool:
-        """Write what is due; False when told to end. Between the writes of a long batch it looks for requests, as their
-        arrival is stamped too."""
+        """Write all chunks that are due; return False when standard input has ended.
+
+        Requests are read between the writes of a long batch too, because their arrival is stamped.
+        """
         now_ns = monotonic_ns()
         written = 0
         while self._due and self._due[0][0] <= now_ns:
             _, _, stream = heappop(self._due)
             if stream.socket.fileno() == -1:
-                continue  # dropped meanwhile
+                continue  # the connection was dropped meanwhile
             sent_ns = monotonic_ns()
             if stream.left == stream.tokens:
                 stream.first_ns = sent_ns
@@ -195,7 +200,7 @@ class ClockServer:
             whole = stream.socket.send(data) == len(data)
         except OSError:
             whole = False
-        if not whole:  # gone, or so far behind that the kernel's buffer is full
+        if not whole:  # the client is gone, or so far behind that the kernel's buffer is full
             self._drop(stream)
 
     def _drop(self, stream: _Stream) -> None:
@@ -205,13 +210,13 @@ class ClockServer:
 
 
 def read_clock(body: bytes) -> list[tuple[int, int, int]]:
-    """The (received_ns, due_ns, sent_ns) of every chunk in a body, in order."""
+    """Return (received_ns, due_ns, sent_ns) of every chunk in a body, in order."""
     return [(int(m[1]), int(m[2]), int(m[3])) for m in _CLOCK.finditer(body)]
 
 
 @contextmanager
 def running(schedule: Schedule) -> Iterator[tuple[str, int]]:
-    """A clock server in its own process: its URL and process id."""
+    """Run a clock server in its own process; yield its URL and process id."""
     command = [
         sys.executable,
         "-m",

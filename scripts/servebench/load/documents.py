@@ -1,4 +1,4 @@
-"""Documents of about the same length, composed of paragraphs of one topic (docs/experiments.md)."""
+"""Compose documents of about the same length from paragraphs of one topic (docs/experiments.md)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_CHARS = 840
 
 @dataclass(frozen=True, slots=True)
 class Paragraph:
-    """One line of a set's paragraphs.jsonl; it makes sense without its neighbours."""
+    """Hold one line of a set's paragraphs.jsonl, which makes sense without its neighbours."""
 
     id: str
     topic: str
@@ -24,7 +24,7 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Paragraphs of one topic, in their order in the file, one a line; `id` joins their ids with `+`."""
+    """Hold paragraphs of one topic in file order, one a line; `id` joins their ids with `+`."""
 
     id: str
     topic: str
@@ -32,7 +32,7 @@ class Document:
 
 
 def documents(paragraphs: Sequence[Paragraph], count: int = 400, seed: int = 0) -> list[Document]:
-    """`count` different documents of MIN_CHARS to MAX_CHARS characters, line breaks included.
+    """Compose `count` different documents of MIN_CHARS to MAX_CHARS characters, line breaks included.
 
     Topics take turns, so their numbers of documents differ by one at most, and within a topic the paragraphs
     least used so far come first. The same input gives the same documents on every machine and Python; another
@@ -41,7 +41,7 @@ def documents(paragraphs: Sequence[Paragraph], count: int = 400, seed: int = 0) 
     Raises ValueError when ids or texts repeat, or when a topic has too few combinations of that length.
     """
     if count < 1:
-        raise ValueError(f"{count} documents asked for: ask for at least 1")
+        raise ValueError(f"count: {count} documents; ask for at least 1")
     for first, second in combinations(paragraphs, 2):
         if first.id == second.id or first.text == second.text:
             raise ValueError(f"paragraphs {first.id!r} and {second.id!r} have the same id or text: make each different")
@@ -93,5 +93,5 @@ def _joined_ids(parts: tuple[Paragraph, ...]) -> str:
 
 
 def _lot(parts: tuple[Paragraph, ...], seed: int) -> bytes:
-    """A place in a random order that no version of Python's `random` can change."""
+    """Return a sort key for a random order that does not depend on the version of Python's `random`."""
     return hashlib.sha256(f"{seed} {_joined_ids(parts)}".encode()).digest()

@@ -1,4 +1,4 @@
-"""Describe a server as requests reach it: address, model, key, and what each request's body carries for it."""
+"""Describe how requests reach a server: address, model, API key, extra keys of the body."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from servebench.machine.infrastructure import api_key
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoint:
-    """An OpenAI-compatible server. `url` is its root; a root that already ends in /v1 is fine.
+    """Describe an OpenAI-compatible server.
 
-    `extra` goes into the JSON body of every request (`servebench.load.body`). `api_key_env` names the environment
-    variable that holds the bearer token, so that no key is ever stored.
+    `url` is its root, with or without /v1 at the end. `extra` is merged into the JSON body of every request
+    (`servebench.load.body`). `api_key_env` names the environment variable that holds the bearer token, so that no key
+    is ever stored.
     """
 
     url: str
@@ -35,20 +36,20 @@ class Endpoint:
         except ValueError:  # a port that is not a number, a bracket that stays open
             reachable = False
         if not reachable:
-            raise Fault(f"endpoint.url: {self.url!r} has no host and port to connect to; like http://127.0.0.1:8000")
+            raise Fault(f"endpoint.url: {self.url!r} has no host and port; write it like http://127.0.0.1:8000")
         if set(self.url) & set(" ?#@"):
-            raise Fault(f"endpoint.url: {self.url!r} has more than a root; give no key, query or password in it")
+            raise Fault(f"endpoint.url: {self.url!r} is more than a server's root; leave out key, query and password")
         if not self.model:
-            raise Fault("endpoint.model: empty; name the model as the server calls it")
+            raise Fault("endpoint.model: is empty; name the model as the server calls it")
 
     @property
     def chat_url(self) -> str:
-        """The address of chat completions."""
+        """Return the URL of chat completions."""
         root = self.url.rstrip("/")
         return f"{root}/chat/completions" if root.endswith("/v1") else f"{root}/v1/chat/completions"
 
     def request_headers(self) -> dict[str, str]:
-        """`headers` and the bearer token. Raises InfrastructureError when its variable holds no usable key."""
+        """Return `headers` and the bearer token. Raises InfrastructureError when `api_key_env` holds no usable key."""
         if self.api_key_env is None:
             return self.headers
         return {**self.headers, "authorization": f"Bearer {api_key('endpoint.api_key_env', self.api_key_env)}"}

@@ -1,7 +1,7 @@
 """Compute the figures of one measurement from its raw tables, as docs/figures.md defines them. Pure, no IO.
 
 Every figure is None where nothing was measured: never NaN, never a zero that stands for "unknown". Times are
-seconds, rates per second. Cancelled requests count as nothing anywhere.
+seconds, rates per second. Cancelled requests enter no figure.
 """
 
 from __future__ import annotations
@@ -39,20 +39,21 @@ Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 
-# A client busier than this has no time left to be punctual; a window whose halves differ this much has no rate.
+# A client busier than CLIENT_CPU_LIMIT cannot be punctual; a window whose halves differ by STEADY_LIMIT has no rate.
 CLIENT_CPU_LIMIT = 0.7
 
 
 STEADY_LIMIT = 1.25
 BACKLOG_LIMIT = 0.05
-# What arrives closer together arrived at once: no server that streams is as fast as 5,000 tokens/s to one user.
+# Blocks that arrive closer together count as one arrival: no server streams 5,000 tokens/s to one user.
 SAME_ARRIVAL_NS = 200_000
-# A speed needs so many arrivals, unless there are hardly more tokens; and where more than this share of the replies
-# shows none, the others stand for nothing.
+# A reply shows its speed with at least ENOUGH_ARRIVALS arrivals, or with hardly more tokens than arrivals. Where more
+# than UNSEEN_LIMIT of the replies show no speed, the others represent nothing.
 ENOUGH_ARRIVALS, UNSEEN_LIMIT = 5, 0.05
 
 
-# Engines send a token a chunk, speculative decoding some. Beyond this a chunk's time tells little of its tokens' times.
+# Engines send one token a chunk, speculative decoding a few. Beyond this limit a chunk's arrival says little about when
+# its tokens were made.
 TOKENS_PER_CHUNK_LIMIT = 8
 
 
@@ -60,8 +61,10 @@ FAILURES = tuple(status for status in STATUSES if status not in ("ok", "cancelle
 
 
 def percentile(values: Floats, percent: int) -> float | None:
-    """Return the ⌈percent·n/100⌉-th smallest value (nearest rank); None without values. `percent` in 1–100, an integer
-    so that the rank is exact (0.95 · 20 must be 19, in every floating point)."""
+    """Return the ⌈percent·n/100⌉-th smallest value (nearest rank); None without values.
+
+    `percent` is an integer in 1–100, so that the rank is exact: 95 % of 20 must be 19, whatever the floating point.
+    """
     if not len(values):
         return None
     rank = -(-percent * len(values) // 100)
@@ -81,7 +84,7 @@ def mean(values: Floats) -> float | None:
 def line_confidence(passes: int, requests: int, share: float = 0.95) -> float | None:
     """Return the confidence that at least `share` of all requests would pass, from `passes` of `requests`.
 
-    One-sided exact binomial (Clopper–Pearson): 1 − P(at most the seen misses | share). 28 of 28 give 0.762,
+    One-sided exact binomial (Clopper–Pearson): 1 − P(at most the observed misses | share). 28 of 28 give 0.762,
     59 of 59 give 0.951. None without requests.
     """
     if not requests:
@@ -105,8 +108,8 @@ def measurement_figures(
     """Compute all figures of one measurement, by name.
 
     `requests` and `chunks` as in load/records.py, `meta` as in load/measurement.py. `calibrated_users` is the
-    largest number of users that this machine's client was shown to load truthfully; `seen` are marks from other
-    sources than the requests (foreign use of the GPU, a throttled clock).
+    largest number of users that this machine's client was shown to load truthfully; `seen` are marks that do not come
+    from the requests (foreign use of the GPU, a throttled clock).
     `ttft_p95_all_s` counts failures as +∞; when it is infinite it is None and `ttft_p95_all_infinite` true.
     `invalid_reasons` is a list of `Mark`, every other value a `Figure`; `valid` is true when that list is empty.
     """
@@ -142,10 +145,10 @@ class _Rows:
         self.row_of_chunk: Ints = chunk_rows(chunks, requests)
         self.arrival_of_chunk: Ints = chunks["arrival_ns"].to_numpy()
         self.tokens_of_chunk: Ints = chunks["tokens"].to_numpy()
-        # [start, end) in ns; in the modes without a warm-up the whole load, its last end included.
+        # [start, end) in ns; in the modes without a warm-up the whole load, including the last request's end.
         self.window: tuple[int, int] = meta.window_start_ns, meta.window_end_ns
         self.window_s = meta.window_s
-        # What a reply may hold; None where each request says so itself.
+        # A reply's limit of output tokens; None where each request sets its own.
         asked = meta.workload | (meta.target.extra if meta.target else {})
         self.max_tokens: int | None = token_limit(asked) if self.mode != "trace" else None
 
@@ -161,12 +164,12 @@ class _Rows:
 
     @cached_property
     def told_cached(self) -> Mask:
-        """The successful targets with a count of cached prompt tokens that is not above the count of prompt tokens."""
+        """Select successful targets whose count of cached prompt tokens is at most their count of prompt tokens."""
         cached, prompt = self.stamps("cached_tokens"), self.stamps("prompt_tokens")
         return self.ok & (cached >= 0) & ((prompt < 0) | (cached <= prompt))
 
     def seconds(self, until_ns: Ints, since_ns: Ints) -> Floats:
-        """Return until − since of the successful targets, seconds."""
+        """Return until − since, in seconds, of the successful targets."""
         return (until_ns[self.ok] - since_ns[self.ok]) / 1e9
 
     @cached_property
@@ -190,8 +193,10 @@ class _Rows:
 
     @cached_property
     def seen(self) -> Mask:
-        """Which successful targets streamed in a way that shows their speed: neither in one piece, nor in a few pieces
-        for many tokens, nor all of it released in a burst."""
+        """Select the successful targets whose stream shows its speed.
+
+        A stream shows none that arrives in one piece, in few pieces for many tokens, or all in one burst.
+        """
         found, tokens = self.arrivals, self.streamed
         few = (found.count < ENOUGH_ARRIVALS) & (tokens > 2 * found.count)
         seen: Mask = ((self.last_ns > self.first_ns) & (tokens > found.first_tokens) & ~few & ~found.burst)[self.ok]
@@ -199,19 +204,21 @@ class _Rows:
 
     @cached_property
     def unseen(self) -> int:
-        """How many successful targets of two tokens or more have no speed that was seen."""
+        """Count the successful targets of two tokens or more whose stream does not show its speed."""
         return int((~self.seen & (self.streamed[self.ok] > 1)).sum())
 
     @cached_property
     def clumped(self) -> bool:
-        """Whether too many replies hide their speed for the others to stand for all."""
+        """Return whether so many replies hide their speed that the others cannot represent them."""
         several = int((self.streamed[self.ok] > 1).sum())
         return self.unseen > UNSEEN_LIMIT * several
 
     @cached_property
     def speed_tok_s(self) -> Floats:
-        """Each successful target's streamed tokens after the first arrival ÷ (last − first arrival), tokens/s; NaN
-        where the stream does not show it."""
+        """Return each successful target's streamed tokens after the first arrival ÷ (last − first arrival), tokens/s.
+
+        NaN where the stream does not show its speed.
+        """
         speed_tok_s: Floats = np.full(len(self.seen), np.nan)
         after_first = (self.streamed - self.arrivals.first_tokens)[self.ok][self.seen]
         speed_tok_s[self.seen] = after_first / self.seconds(self.last_ns, self.first_ns)[self.seen]
@@ -229,7 +236,7 @@ class _Rows:
         return float((end - begin).sum() / 1e9 / self.window_s)
 
     def ended(self) -> int:
-        """Count the requests whose success is the throughput: targets, or in an open loop what ended in the window."""
+        """Count the successes that make the throughput: targets, or in an open loop those that ended in the window."""
         if MODES[self.mode].ends_itself or not MODES[self.mode].scheduled:
             return int(self.ok.sum())
         start_ns, end_ns = self.window
@@ -237,21 +244,24 @@ class _Rows:
 
     @cached_property
     def backlog(self) -> tuple[int, int] | None:
-        """Requests due and not over at the window's start and end; None where no schedule decides what is due."""
+        """Count the requests due but unfinished at the window's start and end; None in modes without a schedule."""
         start_ns, end_ns = self.window
         return (self.waiting_at(start_ns), self.waiting_at(end_ns)) if MODES[self.mode].scheduled else None
 
     @cached_property
     def falls_behind(self) -> bool:
-        """Whether an open loop's backlog grew by more than a twentieth of what was due, and more than chance explains
-        (three times the root of what it was): then TTFT depends on how long the window is."""
+        """Return whether an open loop's backlog grew so much that TTFT depends on the length of the window.
+
+        It did when it grew by more than `BACKLOG_LIMIT` of the requests due, and by more than chance explains: three
+        times the root of the backlog at the window's start.
+        """
         if self.backlog is None or MODES[self.mode].ends_itself:
             return False
         before, after = self.backlog
         return after - before > max(BACKLOG_LIMIT * int(self.target.sum()), 3 * sqrt(max(before, 1)))
 
     def waiting_at(self, stamp_ns: int) -> int:
-        """Count the requests that were due and unfinished at that time."""
+        """Count the requests that were due and unfinished at `stamp_ns`."""
         due = self.real & (self.scheduled_ns <= stamp_ns)
         return int((due & ((self.end_ns < 0) | (self.end_ns > stamp_ns))).sum())
 
@@ -270,9 +280,9 @@ class Arrivals:
 
 
 def arrivals(row_of_chunk: Ints, arrival_ns: Ints, tokens: Ints, requests: int) -> Arrivals:
-    """Group chunks by arrival: a proxy or a server that gathers tokens lets many of them arrive at once.
+    """Group chunks by arrival: behind a proxy or server that buffers tokens, many arrive at once.
 
-    `row_of_chunk` is the request of each chunk, 0 to `requests` − 1; the chunks of a request stand together, in order.
+    `row_of_chunk` is the request of each chunk, 0 to `requests` − 1; the chunks of a request are consecutive, in order.
     """
     same_request = np.concatenate([[False], row_of_chunk[1:] == row_of_chunk[:-1]])[: len(row_of_chunk)]
     gap_ns = np.diff(arrival_ns, prepend=arrival_ns[:1])
@@ -390,8 +400,10 @@ class _Timings(msgspec.Struct):
 
 
 def _prompt_s(rows: _Rows) -> tuple[Floats, Mask]:
-    """Read each successful target's prompt time from the server's `timings` (NaN where it is missing), and which of
-    these times are possible: not below 0, and not clearly above TTFT."""
+    """Read each successful target's prompt time (s) from the server's `timings`, and whether that time is possible.
+
+    NaN where it is missing; possible means not below 0 and not clearly above TTFT.
+    """
     decoder = msgspec.json.Decoder(_Timings)
     timings = rows.table["timings"].filter(pa.array(rows.ok)).to_pylist()
     told = [None if text is None else decoder.decode(text).prompt_ms for text in timings]
@@ -412,7 +424,7 @@ def _server(rows: _Rows) -> dict[str, Figure]:
 
 
 def _client(meta: LoadMeta, rows: _Rows) -> dict[str, Figure]:
-    """Describe the load generator by the worst of its processes."""
+    """Describe the load generator by its worst process."""
 
     def worst(values: Iterable[float | None]) -> float | None:
         return max((value for value in values if value is not None), default=None)
@@ -429,7 +441,7 @@ def _client(meta: LoadMeta, rows: _Rows) -> dict[str, Figure]:
 
 
 def _line(rows: _Rows, figures: dict[str, Figure], line: Line) -> dict[str, Figure]:
-    """Judge the line, its confidence and the goodput: requests/s that met the line each on its own."""
+    """Judge the line, its confidence and the goodput: the rate of requests that each met the line."""
     targets = int(rows.target.sum())
     in_time = rows.ttft_s <= line.ttft_p95_s
     fast = (rows.speed_tok_s >= line.user_tok_s) | (rows.streamed[rows.ok] <= 1)  # one token has no speed to miss
@@ -455,9 +467,12 @@ def _line(rows: _Rows, figures: dict[str, Figure], line: Line) -> dict[str, Figu
 
 
 def _steady(rows: _Rows) -> bool:
-    """Whether the window's halves brought about the same tokens: neither `STEADY_LIMIT` times the other's, or not by
-    more than three standard errors of its tenths. Users who wait together and stream together bring tokens in waves,
-    of which a half may hold one more than the other though nothing changes."""
+    """Return whether the window's halves delivered about the same number of tokens.
+
+    They did when neither has `STEADY_LIMIT` times the other's tokens, or when they differ by no more than three
+    standard errors of the window's tenths: users who wait and stream together deliver tokens in waves, and one half may
+    hold a wave more than the other though nothing has changed.
+    """
     edges = np.linspace(*rows.window, 11)
     tenths = np.array([rows.tokens_between(*edge) for edge in itertools.pairwise(edges)])
     first, second = tenths[:5], tenths[5:]
@@ -469,7 +484,7 @@ def _steady(rows: _Rows) -> bool:
 
 
 def _doubts(rows: _Rows, figures: Mapping[str, Figure], line: Line, calibrated_users: int | None) -> Iterator[Mark]:
-    """Yield what makes the measurement invalid. Too few targets make it `reference_only`, not invalid."""
+    """Yield a mark for each reason why the measurement is invalid; too few targets make it only `reference_only`."""
     users, cpu, steadiness = figures["users"], figures["client_cpu_ratio"], figures["steadiness"]
     if calibrated_users is not None and users is not None and users > calibrated_users:
         yield mark("beyond_calibration", users=users, calibrated_users=calibrated_users)

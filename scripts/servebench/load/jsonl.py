@@ -1,4 +1,4 @@
-"""Read JSON that requests will hold; a fault in it is one sentence with file and line."""
+"""Read the JSON that requests are made from; a fault is one sentence with file and line."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from servebench.faults import Fault
 
 
 def lines(path: Path) -> Iterator[tuple[str, int, dict[str, Any]]]:
-    """Yield ("file:line", line number, object) for each line of a JSONL file but empty ones. Raises Fault."""
+    """Yield ("file:line", line number, object) for each non-empty line of a JSONL file. Raises Fault."""
     for i, line in enumerate(read(path).split(b"\n"), 1):
         if line.strip():
             where = f"{path}:{i}"
-            item = value(where, line, "one JSON object a line")
+            item = value(where, line, "write one JSON object a line")
             if not isinstance(item, dict):
-                raise Fault(f"{where}: is not a JSON object; one JSON object a line")
+                raise Fault(f"{where}: is not a JSON object; write one JSON object a line")
             yield where, i, sendable(where, item)
 
 
@@ -38,8 +38,11 @@ def value(where: str, written: bytes, remedy: str) -> Any:
 
 
 def sendable(where: str, found: Any) -> Any:
-    """Return `found` if a request can hold it. Raises Fault for half of a surrogate pair ("\\ud800"), which a Python
-    string may hold and UTF-8 may not, for NaN and infinities, and for values that are not JSON."""
+    """Return `found` unchanged if a request can carry it.
+
+    Raises Fault for a lone surrogate ("\\ud800"), which a Python string can hold but UTF-8 cannot, for NaN and
+    infinities, and for values that are not JSON.
+    """
     try:
         json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, TypeError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""The line: what a person would accept of a server."""
+"""Define the line: the slowest server a person would accept."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from servebench.faults import Fault
 
 @dataclass(frozen=True)
 class Line:
-    """What a person would accept: TTFT p95 at most, tokens/s for one user at least, on enough requests."""
+    """Set what a person would accept: a largest TTFT p95, a smallest tokens/s for one user, on enough requests."""
 
     ttft_p95_s: float = 2.0
     user_tok_s: float = 10.0

@@ -1,4 +1,4 @@
-"""What a measurement is when the load generator hands it over."""
+"""Define a measurement as the load generator returns it."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import pyarrow as pa
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of the facts about a measurement: immutable, plain JSON when written, None where nothing is known."""
+    """Base of the facts about a measurement: immutable, stored as plain JSON, None where a fact is unknown."""
 
 
 class PromptSet(Facts, frozen=True, kw_only=True):
-    """The prompts that were asked: how many, and the characters of their messages (min, p5, p50, p95, max)."""
+    """Describe the prompts that were sent: how many, and their lengths in characters (min, p5, p50, p95, max)."""
 
     name: str
     prompts: int
-    skipped: int = 0  # conversations in which nobody asks anything
+    skipped: int = 0  # conversations without a question
     prompt_chars: dict[str, int]
 
 
 class Probe(Facts, frozen=True, kw_only=True):
-    """The one reply before the load, by whose length users start spread out."""
+    """Describe the single reply before the load; its duration is the time over which users start."""
 
     status: str
     error: str | None = None
@@ -31,7 +31,7 @@ class Probe(Facts, frozen=True, kw_only=True):
 
 
 class Warmup(Facts, frozen=True, kw_only=True):
-    """How long the warm-up took; `bounded` when it ended before every user's first request had."""
+    """Describe the warm-up: its length, and whether it was `bounded`, ending before every user's first request did."""
 
     s: float
     bounded: bool
@@ -39,7 +39,7 @@ class Warmup(Facts, frozen=True, kw_only=True):
 
 
 class ClientProcess(Facts, frozen=True, kw_only=True):
-    """One process of the load generator about itself, from the first request of the load to the last."""
+    """Describe one process of the load generator, from the first request of the load to the last."""
 
     pid: int
     cpus: list[int] | None = None
@@ -53,14 +53,14 @@ class ClientProcess(Facts, frozen=True, kw_only=True):
 
 
 class Client(Facts, frozen=True, kw_only=True):
-    """The load generator about itself; `cpu_ratio` is that of its busiest process."""
+    """Describe the load generator; `cpu_ratio` is that of its busiest process."""
 
     cpu_ratio: float | None = None
     processes: list[ClientProcess] = []
 
 
 class Address(Facts, frozen=True, kw_only=True):
-    """The server as it was asked, without the key and the headers."""
+    """Describe the server that was loaded, without API key and headers."""
 
     url: str
     model: str
@@ -68,9 +68,9 @@ class Address(Facts, frozen=True, kw_only=True):
 
 
 class LoadMeta(Facts, frozen=True, kw_only=True):
-    """How a measurement was loaded. Stamps are CLOCK_MONOTONIC ns; `started_at` is ISO 8601 UTC.
+    """Describe the load of a measurement. Stamps are CLOCK_MONOTONIC ns; `started_at` is ISO 8601 UTC.
 
-    `workload` is the workload as asked (`Workload.to_dict`), whatever keys that had when it was measured.
+    `workload` is `Workload.to_dict()` with the keys it had when the measurement was made.
     """
 
     protocol: int | None = None
@@ -94,13 +94,13 @@ class LoadMeta(Facts, frozen=True, kw_only=True):
 
     @property
     def window_s(self) -> float:
-        """Length of the window, seconds."""
+        """Return the length of the window, seconds."""
         return (self.window_end_ns - self.window_start_ns) / 1e9
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """One workload at one number of users against one server.
+    """Hold the measurement of one workload at one number of users against one server.
 
     `requests` and `chunks` have the schemas of `servebench.load.records`.
     """

@@ -1,6 +1,6 @@
-"""Name the ways to load a server, one row each.
+"""Define the load modes, one row each.
 
-What a mode does stands in `run` and `worker`, how long it takes in `servebench.outlook.duration`.
+`run` and `worker` say what each mode does, `servebench.outlook.duration` how long it takes.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """One way to load a server.
+    """Describe one load mode.
 
-    `needs` is the workload's key without which the mode cannot run. A mode that `ends_itself` has neither warm-up nor
-    window: every request is a target, and its beginning and end are no steady state. In a `scheduled` mode a schedule
-    decides when to send, not the reply before: latency starts when a request was due.
+    `needs` is a workload key that the mode requires. A mode that `ends_itself` has neither warm-up nor window: every
+    request is a target, and start and end of the load are not steady. In a `scheduled` mode requests are sent when a
+    schedule says so, not when the reply before has ended, and latency counts from when a request was due.
     """
 
     needs: str | None = None
@@ -23,7 +23,8 @@ class Mode:
 
     @property
     def in_turns(self) -> bool:
-        """Users wait for their replies and start spread over one answer's length, and a warm-up awaits them all."""
+        """Return whether each user waits for a reply before sending again; such users start spread out, and the warm-up
+        waits for every user's first request."""
         return not self.ends_itself and not self.scheduled
 
 

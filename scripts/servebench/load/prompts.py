@@ -1,7 +1,7 @@
-"""Make the prompts of simulated users from built-in sets or files, behind a shared head if there is to be one.
+"""Make the prompts of simulated users from built-in sets or files, optionally behind a shared head.
 
-A prompt made from a document is the instruction, a line with a number that no other request has, and the document.
-So no document is ever served from a prompt cache, while the head before the number may be (docs/load.md).
+A prompt made from a document is the instruction, a line with a number unique to the request, and the document.
+So no document is ever served from a prompt cache, though the head before the number may be (docs/load.md).
 """
 
 from collections.abc import Callable
@@ -23,10 +23,10 @@ from servebench.load.workload import Workload
 
 Message = dict[str, Any]
 
-# In a checkout a link to config/prompts, in the wheel a copy of it.
+# In a checkout a link to config/prompts, in the wheel a copy of that folder.
 BUILT_IN = Path(__file__).parent / "prompt_sets"
-# Numbers of twelve digits, and a step through them that is not a multiple of 2 or 5, so that it visits each number
-# once. It is near the golden ratio: neighbours differ from their first digit on, and share no part in a cache.
+# Twelve-digit numbers, visited once each because the step is not a multiple of 2 or 5. The step is near the golden
+# ratio, so that the numbers of successive requests differ from their first digit on and share nothing in a cache.
 NUMBERS = 10**12
 _STEP = 618_033_988_749
 # For a shared head without a tokenizer: characters per token of Qwen3 and SmolLM2 on the built-in sets.
@@ -35,7 +35,7 @@ _CHARS_PER_TOKEN = {"ja": 1.4, "en": 4.6}
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One prompt: a document that becomes a message, or messages as they are, and the user messages that may follow."""
+    """Hold one prompt: a document to make a message of, or ready messages; and the user messages of further turns."""
 
     id: str
     document: str | None = None
@@ -49,26 +49,30 @@ class Entry:
 
 @dataclass(frozen=True)
 class PromptSource:
-    """The prompts of one measurement: the same seed and number are the same prompt on every machine."""
+    """Make the prompts of one measurement: the same seed and number give the same prompt on every machine."""
 
     name: str
     entries: list[Entry]
     system: str | None
     instruction: str | None
     seed: int
-    # Conversations of the file without a question or without words.
+    # Conversations of the file that have no question or no text.
     skipped: int = 0
 
     def request(self, n: int) -> tuple[str, list[Message]]:
-        """Return (prompt_id, messages) of the measurement's n-th request, from 0. The seed shuffles the entries, which
-        are then repeated in that order, so that each is asked about equally often."""
+        """Return (prompt_id, messages) of the measurement's n-th request, counted from 0.
+
+        The seed shuffles the entries, which are then repeated in that order, so that each is sent about equally often.
+        """
         entry = self._entry(n)
         return entry.id, self._messages(entry, n)
 
     def follow_up(self, n: int, turn: int) -> Message | None:
-        """Return the user message of turn 1, 2, … in the conversation that request n begins; None when a file's
-        conversation has no more turns. A document is followed by other documents, without number lines: the history
-        before them is already unique."""
+        """Return the user message of turn 1, 2, … in the conversation that request n begins; None after its last turn.
+
+        Only a file's conversations end. A document is followed by other documents, without number lines: the history
+        before them is already unique.
+        """
         entry = self._entry(n)
         if entry.document is not None:
             text = self._entry(n + turn).text
@@ -76,7 +80,7 @@ class PromptSource:
         return {"role": "user", "content": entry.turns[turn - 1]} if turn <= len(entry.turns) else None
 
     def describe(self) -> dict[str, Any]:
-        """Return, JSON-able, the number of prompts and the characters of their messages, number lines included."""
+        """Return, JSON-able, the number of prompts and the lengths (characters) of their messages with number lines."""
         chars = np.array([sum(len(said(m)) for m in self._messages(entry, 0)) for entry in self.entries])
         ranks = np.percentile(chars, (0, 5, 50, 95, 100), method="inverted_cdf")
         lengths = dict(zip(("min", "p5", "p50", "p95", "max"), map(int, ranks), strict=True))
@@ -103,18 +107,20 @@ class PromptSource:
 
 
 def number(seed: int, n: int) -> int:
-    """Return the number (below 10^12) in the n-th request's number line, different for every n below 10^12. Another
-    seed starts at another number: two measurements of 10,000 requests share numbers once in 50 million times."""
+    """Return the number (below 10^12) in the n-th request's number line, different for every n below 10^12.
+
+    Each seed starts at a number of its own: two measurements of 10,000 requests share numbers once in 50 million times.
+    """
     return (_lot(f"{seed} number line") + n * _STEP) % NUMBERS
 
 
 def load(workload: Workload, seed: int) -> PromptSource:
     """Load the prompts that a workload names: a built-in set, a folder with a set.yaml, or a file.
 
-    A file is JSONL with `prompt` (a document, which gets instruction and number line) or `messages` (sent as they are)
-    in each line, or ShareGPT, JSON or JSONL, with `conversations` (their replies are not sent; conversations without a
+    A file is JSONL with `prompt` (a document, which gets instruction and number line) or `messages` (sent unchanged) in
+    each line, or ShareGPT, JSON or JSONL, with `conversations` (their replies are not sent; conversations without a
     question are skipped and counted). `system` and `instruction` of the workload replace the set's; messages that begin
-    with a system message keep it. `shared_prefix_tokens` puts about so many tokens of the prompts' own texts at the
+    with a system message keep it. `shared_prefix_tokens` puts about that many tokens of the prompts' own texts at the
     head of the system message. Raises Fault.
     """
     name = workload.prompts
@@ -144,13 +150,13 @@ def load(workload: Workload, seed: int) -> PromptSource:
             raise Fault(
                 f"{path}: {own}: has its own system message, which a shared head cannot precede; remove one of the two"
             )
-        # One system message: some chat templates refuse a second.
+        # Head and system message become one message: some chat templates refuse a second system message.
         system = f"{head}\n\n{system}" if system else head
     return PromptSource(name, entries, system, instruction, seed, len(found) - len(entries))
 
 
 def said(message: Message) -> str:
-    """Return the words of a message: its text, its parts' texts, or "" for a tool call without text."""
+    """Return the text of a message: a string, its parts joined, or "" for a tool call without text."""
     content = message.get("content") or ""
     return content if isinstance(content, str) else "".join(str(part.get("text") or "") for part in content)
 
@@ -172,7 +178,7 @@ def chat(where: str, item: dict[str, Any]) -> list[Message]:
 
 
 def _lot(what: str) -> int:
-    """Hash `what` to a number below 2^64, the same with every version of Python."""
+    """Hash `what` to a number below 2^64 that is the same in every version of Python."""
     return int.from_bytes(sha256(what.encode()).digest()[:8])
 
 
@@ -182,7 +188,7 @@ def _estimate(language: str | None) -> Callable[[str], int]:
 
 
 def _shared_text(entries: list[Entry], tokens: int, count_tokens: Callable[[str], int]) -> str:
-    """Join the entries' texts, from the first again when they run out, and cut them at about `tokens`."""
+    """Join the entries' texts, starting over when they run out, and cut the result at about `tokens`."""
     text, have = "", 0
     for entry in cycle(entries):
         piece = entry.text + "\n"
@@ -190,11 +196,11 @@ def _shared_text(entries: list[Entry], tokens: int, count_tokens: Callable[[str]
         if have + adds >= tokens:
             return text + piece[: -(-len(piece) * (tokens - have) // adds)]
         text, have = text + piece, have + adds
-    raise Fault("prompts: hold no text to make a shared head of; name others")
+    raise Fault("prompts: hold no text for a shared head; name other prompts, or leave out shared_prefix_tokens")
 
 
 def _about(path: Path) -> dict[str, str | None]:
-    """Read `system`, `instruction` and `language` of a set.yaml; None for a key it lacks."""
+    """Read `system`, `instruction` and `language` of a set.yaml; None for a missing key."""
     try:
         about = yaml.safe_load(jsonl.read(path).decode())
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -224,18 +230,18 @@ def _set_entries(folder: Path) -> list[Entry]:
 
 
 def _file_entries(path: Path) -> list[Entry | None]:
-    """Read the prompts of a file; None for each that is skipped."""
+    """Read the prompts of a file; None for each conversation that is skipped."""
     if path.suffix == ".jsonl":
         return [_entry(where, i, line) for where, i, line in jsonl.lines(path)]
     items = jsonl.value(str(path), jsonl.read(path), "name a file of JSON lines *.jsonl")
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-        raise Fault(f"{path}: is not a list of objects; ShareGPT has one with `conversations` for each")
+        raise Fault(f"{path}: is not a list of objects; in ShareGPT each object has `conversations`")
     places = [(f"{path}: item {i}", i, item) for i, item in enumerate(items, 1)]
     return [_entry(where, i, jsonl.sendable(where, item)) for where, i, item in places]
 
 
 def _entry(where: str, i: int, item: dict[str, Any]) -> Entry | None:
-    """Read one prompt of a file; `i` is its id unless it has one. None for a conversation that is skipped."""
+    """Read one prompt of a file; `i` is its id where the item has none. None for a conversation that is skipped."""
     id = str(item.get("id", i))
     if "prompt" in item:
         return Entry(id, jsonl.text(where, item, "prompt"))

@@ -1,8 +1,8 @@
-"""The two raw tables every measurement consists of: one row per request, one row per chunk.
+"""Define and check a measurement's two raw tables: one row per request, one row per chunk.
 
 Times are CLOCK_MONOTONIC nanoseconds of the load generator's machine. Null always means "nothing was
 measured", never zero. Both tables are checked against these schemas when they are written and when they
-are read (`check_requests`, `check_chunks`), so that whoever computes figures may rely on them.
+are read (`check_requests`, `check_chunks`), so that the figures can rely on them.
 """
 
 import json
@@ -70,7 +70,7 @@ REQUESTS_SCHEMA = pa.schema(
     ]
 )
 
-# Columns that earlier versions did not write: null in what they wrote.
+# Columns that earlier versions did not write; null in tables of those versions.
 _LATER = ("reasoning_tokens",)
 
 CHUNKS_SCHEMA = pa.schema(
@@ -83,14 +83,14 @@ CHUNKS_SCHEMA = pa.schema(
 
 
 class RecordError(ValueError):
-    """A table that is not what its schema says; the message names table, column and value."""
+    """A table does not match its schema; the message names table, column and value."""
 
 
 def check_requests(table: pa.Table) -> pa.Table:
-    """Check a table and return it, with nulls in columns that an earlier version did not write.
+    """Check a requests table and return it, with nulls in columns that earlier versions did not write.
 
-    Raises RecordError when columns, types or nulls differ from REQUESTS_SCHEMA, a word is not one of its
-    set, a request_id occurs twice, or the stamps of a request are not in the order of time.
+    Raises RecordError when columns, types or nulls differ from REQUESTS_SCHEMA, a word is not one of the column's
+    values, a request_id occurs twice, or the stamps of a request are not in chronological order.
     """
     for name in set(_LATER) - set(table.schema.names):
         field = REQUESTS_SCHEMA.field(name)
@@ -101,11 +101,11 @@ def check_requests(table: pa.Table) -> pa.Table:
     _check_words(table, "status", STATUSES)
     _check_words(table, "tokens_from", TOKEN_SOURCES)
     if pc.count_distinct(table["request_id"]).as_py() != table.num_rows:
-        raise RecordError("requests.request_id: some number occurs twice")
+        raise RecordError("requests.request_id: a number occurs twice")
     stamps = ("sent_ns", "first_byte_ns", "first_token_ns", "last_token_ns", "end_ns")
     for earlier, later in pairwise(stamps):
         if pc.any(pc.greater(table[earlier], table[later])).as_py():
-            raise RecordError(f"requests.{later}: earlier than {earlier} in some row")
+            raise RecordError(f"requests.{later}: is earlier than {earlier} in a row")
     return table
 
 
@@ -113,8 +113,8 @@ def check_chunks(table: pa.Table, requests: pa.Table) -> pa.Table:
     """Check a chunks table against its schema and the requests it belongs to, and return it.
 
     Raises RecordError when columns, types or nulls differ from CHUNKS_SCHEMA, when the chunks of a
-    request do not stand together in order of arrival, or when their number or the sum of their tokens is not
-    what the requests table says: all output tokens but those of reasoning that was not streamed.
+    request are not consecutive rows in order of arrival, or when their number or the sum of their tokens disagrees
+    with the requests table: all output tokens except those of reasoning that was not streamed.
     """
     _check_schema("chunks", table, CHUNKS_SCHEMA)
     rows = chunk_rows(table, requests)
@@ -122,17 +122,17 @@ def check_chunks(table: pa.Table, requests: pa.Table) -> pa.Table:
     same = rows[1:] == rows[:-1]
     counts = np.bincount(rows, minlength=requests.num_rows)
     if len(rows) and 1 + np.count_nonzero(~same) != np.count_nonzero(counts):
-        raise RecordError("chunks.request_id: the chunks of some request do not stand together")
+        raise RecordError("chunks.request_id: the chunks of a request are not consecutive rows")
     _check_sums(requests, "chunks", counts)
     tokens = np.bincount(rows, table["tokens"].to_numpy(), requests.num_rows)
     _check_sums(requests, "completion_tokens", tokens + hidden_tokens(requests))
     if np.any(same & (arrivals[1:] < arrivals[:-1])):
-        raise RecordError("chunks.arrival_ns: earlier than the chunk before it in some request")
+        raise RecordError("chunks.arrival_ns: is earlier than that of the request's previous chunk")
     return table
 
 
 def hidden_tokens(requests: pa.Table) -> npt.NDArray[np.int64]:
-    """Return for each request the reasoning tokens that the server counted and did not stream; 0 without any."""
+    """Return, for each request, how many reasoning tokens the server counted but did not stream."""
     tokens, reasoning = (pc.fill_null(requests[f"{kind}_tokens"], 0).to_numpy() for kind in ("completion", "reasoning"))
     unseen = (requests["reasoning_chars"].to_numpy() == 0) & (reasoning < tokens)
     hidden: npt.NDArray[np.int64] = np.where(unseen, reasoning, 0)
@@ -140,7 +140,7 @@ def hidden_tokens(requests: pa.Table) -> npt.NDArray[np.int64]:
 
 
 def chunk_rows(chunks: pa.Table, requests: pa.Table) -> npt.NDArray[np.int64]:
-    """For each chunk the row of its request in the requests table; RecordError when it has none."""
+    """Return, for each chunk, the row of its request in the requests table. Raises RecordError without that row."""
     ids, wanted = requests["request_id"].to_numpy(), chunks["request_id"].to_numpy()
     if not len(wanted):
         return np.empty(0, np.int64)
@@ -153,10 +153,10 @@ def chunk_rows(chunks: pa.Table, requests: pa.Table) -> npt.NDArray[np.int64]:
 
 
 def write_measurement(folder: Path, requests: pa.Table, chunks: pa.Table, summary: dict[str, Any]) -> None:
-    """Write requests.parquet, chunks.parquet and summary.json into `folder`, made if need be.
+    """Write requests.parquet, chunks.parquet and summary.json into `folder`, which is created if necessary.
 
-    Raises RecordError for tables that are not what records should be, ValueError for a figure that is NaN or
-    infinite: what was not measured is null.
+    Raises RecordError for tables that do not match their schemas, and ValueError for a figure that is NaN or infinite:
+    what was not measured is null.
     """
     text = json.dumps(msgspec.to_builtins(summary), ensure_ascii=False, allow_nan=False, indent=2)
     check_chunks(chunks, check_requests(requests))
@@ -167,7 +167,7 @@ def write_measurement(folder: Path, requests: pa.Table, chunks: pa.Table, summar
 
 
 def _check_sums(requests: pa.Table, column: str, found: npt.NDArray[Any]) -> None:
-    """Requests with output must have `found` in that column; without output there is nothing to compare."""
+    """Raise RecordError unless every request with output has the value of `found` in `column`."""
     told = pc.fill_null(requests[column], -1).to_numpy()
     wrong = np.flatnonzero((requests["chunks"].to_numpy() > 0) & (told != found))
     if len(wrong):
@@ -183,7 +183,7 @@ def _check_schema(name: str, table: pa.Table, schema: pa.Schema) -> None:
         if column.type != field.type:
             raise RecordError(f"{name}.{field.name}: is {column.type}, not {field.type}")
         if not field.nullable and column.null_count:
-            raise RecordError(f"{name}.{field.name}: {column.null_count} nulls where none may be")
+            raise RecordError(f"{name}.{field.name}: has {column.null_count} nulls and may have none")
 
 
 def _check_words(table: pa.Table, column: str, words: tuple[str, ...]) -> None:

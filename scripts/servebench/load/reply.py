@@ -1,14 +1,14 @@
-"""Read a chat completion: one event of a stream or a whole document, for the load, the probe and the evaluations.
+"""Read a chat completion, an event of a stream or a whole document, for the load, the probe and the evaluations.
 
-Servers differ in the shapes they send. These are read alike:
+Servers send different shapes. All of these are read alike:
 
-- `content` is a text, or a list of parts whose texts are joined;
-- reasoning stands apart from the answer: under `reasoning`, `reasoning_content` or `thinking`, or as parts of type
-  `reasoning` or `thinking`; `usage.completion_tokens_details.reasoning_tokens` says how many tokens it was;
-- a `finish_reason` of "", "null" or "None" is none;
-- bytes and escapes that are no Unicode character (half of a surrogate pair, a character cut in two) are U+FFFD.
+- `content` is a string, or a list of parts whose texts are joined;
+- reasoning is kept apart from the answer: under `reasoning`, `reasoning_content` or `thinking`, or as parts of type
+`reasoning` or `thinking`; `usage.completion_tokens_details.reasoning_tokens` is its number of tokens;
+- a `finish_reason` of "", "null" or "None" counts as absent;
+- bytes and escapes that are not a Unicode character (a lone surrogate, a character cut in two) become U+FFFD.
 
-Every other shape raises ReplyError, which says what is wrong and where.
+Any other shape raises ReplyError, which says what is wrong and where.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from typing import Annotated, Any
 import msgspec
 
 EVIDENCE_CHARS = 2_000
-# Reasons that say the server gave up: vLLM and SGLang send them in an otherwise ordinary last chunk.
+# Reasons by which vLLM and SGLang say, in an otherwise ordinary last chunk, that the server gave up.
 BROKEN_FINISHES = ("abort", "error")
-# What servers send where nothing has finished (Ollama and SGLang "", KoboldCpp "null").
+# Values that servers send before the reply has finished (Ollama and SGLang "", KoboldCpp "null").
 _UNFINISHED = (None, "", "null", "None")
-# A server's count: fewer than none, or more than the records can hold, is not a number of tokens.
+# A server's token count: below 0, or more than the records can hold, is an error.
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
 
@@ -58,7 +58,7 @@ Parts = str | list[_TextPart | _ReasoningPart | _ThinkingPart] | None
 
 
 class Message(msgspec.Struct, gc=False):
-    """A delta of a stream or the message of a document."""
+    """Hold a delta of a stream or the message of a document."""
 
     content: Parts = None
     reasoning: Thoughts = None
@@ -67,7 +67,7 @@ class Message(msgspec.Struct, gc=False):
     tool_calls: list[msgspec.Raw] | None = None
 
     def said(self) -> tuple[str | None, str]:
-        """Return (answer, reasoning) as text; the answer is None where the message has no content."""
+        """Return the texts (answer, reasoning); the answer is None where the message has no content."""
         content, reasoning = self.content, self.reasoning or self.reasoning_content or self.thinking
         thoughts = _text(reasoning) if reasoning else ""
         if content is None or isinstance(content, str):
@@ -85,7 +85,7 @@ class Choice(msgspec.Struct, gc=False):
 
     @property
     def finished(self) -> str | None:
-        """Why the model stopped; None while it has not."""
+        """Return why the model stopped, or None while it has not."""
         return None if self.finish_reason in _UNFINISHED else self.finish_reason
 
 
@@ -113,7 +113,7 @@ class Usage(msgspec.Struct, gc=False):
 
 
 class Event(msgspec.Struct, gc=False):
-    """One event of a stream, or a whole document."""
+    """Hold one event of a stream, or a whole document."""
 
     choices: list[Choice] | None = None
     usage: Usage | None = None
@@ -123,7 +123,7 @@ class Event(msgspec.Struct, gc=False):
 
     @property
     def failed(self) -> bool:
-        """Whether it says that the server failed."""
+        """Return whether the event reports that the server failed."""
         return self.error is not None or self.object == "error"
 
 
@@ -147,7 +147,7 @@ def decode(data: bytes) -> Event | None:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A whole reply. `text` is None where the message has no content; `reasoning` is "" without any."""
+    """Hold a whole reply. `text` is None where the message has no content; `reasoning` is "" without reasoning."""
 
     text: str | None
     reasoning: str
@@ -158,8 +158,10 @@ class Completion:
 
 
 def completion(status: int, content: bytes) -> Completion:
-    """Read the response to a request that was not streamed. Raises ReplyError, whose message begins with "HTTP" where
-    the status is an error's, for everything that is not a chat completion."""
+    """Read the response to a request that was not streamed.
+
+    Raises ReplyError for everything that is not a chat completion; its message begins with "HTTP" for an error status.
+    """
     said = evidence(content)
     if not 200 <= status < 300:
         raise ReplyError(f"HTTP {status}: {said}")
@@ -183,7 +185,7 @@ def completion(status: int, content: bytes) -> Completion:
 
 
 def evidence(content: bytes) -> str:
-    """Return the beginning of what a server sent, as text."""
+    """Return the beginning of a response, as text."""
     return content[: 4 * EVIDENCE_CHARS].decode(errors="replace").strip()[:EVIDENCE_CHARS]
 
 
@@ -193,12 +195,12 @@ def _text(thoughts: Thoughts) -> str:
     return thoughts or ""
 
 
-# A backslash that is escaped, a whole surrogate pair, or half of one.
+# An escaped backslash, a whole surrogate pair, or a lone surrogate.
 _ESCAPES = re.compile(
     rb"(\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
 )
 
 
 def _mended(data: bytes) -> bytes:
-    """Return `data` with U+FFFD where bytes or escapes are no Unicode character."""
+    """Replace bytes and escapes in `data` that are not a Unicode character by U+FFFD."""
     return _ESCAPES.sub(lambda found: found[1] or rb"\ufffd", data.decode(errors="replace").encode())

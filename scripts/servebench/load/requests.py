@@ -1,4 +1,4 @@
-"""Make requests as bytes, ready before they are sent."""
+"""Encode requests to bytes before they are due."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from servebench.load.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request ready to send; `payload` is its whole HTTP message."""
+    """Hold a request ready to send; `payload` is its whole HTTP message."""
 
     prompt_id: str
     payload: bytes
@@ -50,7 +50,7 @@ class Requests:
         try:
             self._http = httpx.Request("POST", endpoint.chat_url, headers=headers)
         except (httpx.InvalidURL, UnicodeEncodeError) as error:
-            raise Fault(f"endpoint.url, endpoint.headers: make no request ({error}); give both in ASCII") from None
+            raise Fault(f"endpoint.url, endpoint.headers: cannot be sent ({error}); give both in ASCII") from None
         base = {
             "model": endpoint.model,
             "stream": True,
@@ -64,21 +64,21 @@ class Requests:
         self._encode = msgspec.json.Encoder().encode
 
     def next(self) -> Request:
-        """Make a request of the next prompt, behind a number no other request has."""
+        """Make a request of the next prompt, with its unique number line."""
         return self.ready(*self.source.request(next(self._numbers)))
 
     def conversation(self) -> Conversation:
-        """Begin a conversation with the next prompt."""
+        """Begin a conversation from the next prompt."""
         return Conversation(self, next(self._numbers))
 
     def ready(self, prompt_id: str, messages: list[prompts.Message], max_tokens: int | None = None) -> Request:
-        """Make the request; its own `max_tokens` goes under the name by which the body has a limit, if it has one."""
+        """Encode a request; `max_tokens` replaces the body's limit under the limit's own name, if the body has one."""
         own = {name: max_tokens for name in body.LIMITS if max_tokens is not None and name in self._body}
         content = self._encode({**self._body, **own, "messages": messages})
         return Request(prompt_id, head(self._http, len(content)) + content)
 
     def trace(self) -> list[tuple[float, Request]]:
-        """Make this process's share of the trace beforehand: (seconds after the start, request)."""
+        """Encode this process's share of the trace beforehand: (seconds after the start, request)."""
         assert self._trace is not None
         return [
             (entry.arrival_s, self.ready(f"line {entry.line}", entry.messages, entry.max_tokens))
@@ -88,7 +88,7 @@ class Requests:
 
 @dataclass
 class Conversation:
-    """One person's conversation with the model; its history grows by each reply and each further turn."""
+    """Hold one user's conversation with the model; its history grows by each reply and each further turn."""
 
     requests: Requests
     number: int
@@ -97,7 +97,7 @@ class Conversation:
     _history: list[prompts.Message] = field(default_factory=list)
 
     def request(self) -> Request | None:
-        """Make the request of the next turn, with the history before it; None when the conversation is over."""
+        """Make the request of the next turn, with the history before it, or return None after the last turn."""
         source = self.requests.source
         if self.turn == 0:
             self._prompt_id, messages = source.request(self.number)
@@ -111,7 +111,7 @@ class Conversation:
         return self.requests.ready(f"{self._prompt_id} turn {self.turn}", self._history)
 
     def heard(self, exchange: Exchange) -> bool:
-        """Add the reply to the history; return False when it failed and the conversation cannot go on."""
+        """Add the reply to the history; return False when the reply failed, which ends the conversation."""
         parsed = parse(exchange)
         if parsed.status != "ok":
             return False

@@ -1,7 +1,7 @@
-"""Run one measurement: start the workers, give them one clock, one window and one stop, and gather their records.
+"""Run one measurement: start the workers, set the times of start, window and stop for all, gather their records.
 
-The parent sends nothing itself and may sample devices meanwhile: users live in worker processes, one under
-`MANY_USERS` users and `MANY_PROCESSES` from there on (docs/load.md).
+The parent sends no requests and may sample devices meanwhile: users live in worker processes, one process below
+`MANY_USERS` users and `MANY_PROCESSES` from that number on (docs/load.md).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from servebench.versions import PROTOCOL
 
 MANY_USERS = 32
 MANY_PROCESSES = 4
-# Time for every worker to hear when the load starts, and to be ready.
+# Time for every worker to receive the start time and get ready.
 START_DELAY_NS = 200_000_000
 Progress = Callable[[dict[str, Any]], None]
 
@@ -59,13 +59,14 @@ def measure(
 ) -> Measurement:
     """Load `endpoint` with `users` users (open loop and trace: connections opened beforehand) as `workload` says.
 
-    `seed` decides prompts' order, number lines, pauses and arrivals. `cpus` are those of the load processes, (): any.
-    `begin` is called once, after the probe and before the first request of the load.
+    `seed` decides the order of prompts, number lines, pauses and arrivals. `cpus` are the CPUs of the load processes,
+    (): any. `begin` is called once, after the probe and before the first request of the load.
     `progress` is called about once a second with
     {phase (warmup|window|drain|whole), elapsed_s, total_s (None when unknown), running, finished, failures, pieces_s,
-    first_piece_s}. Nothing is parsed while the load runs: the last two, pieces of replies that arrived in the last
-    second and the mean time from sending to the first, are only near output tok/s and TTFT; None before any.
-    Raises Fault for what cannot be asked, before anything starts, and LoadError when no connection can be opened at
+    first_piece_s}. Nothing is parsed while the load runs, so `pieces_s` (pieces of replies that arrived in the last
+    second) and `first_piece_s` (mean seconds from sending to the first piece) only approximate output tok/s and TTFT;
+    both are None before the first piece.
+    Raises Fault, before anything starts, for a load that cannot run, and LoadError when no connection can be opened at
     all or a worker dies; failed requests are results.
     """
     return run(endpoint, workload, users, processes=processes, seed=seed, cpus=cpus, begin=begin, progress=progress)[0]
@@ -83,7 +84,7 @@ def run(
     progress: Progress | None = None,
     clock: bool = False,
 ) -> tuple[Measurement, pa.Table | None]:
-    """Do as `measure`; with `clock`, also return the stamps of the loaded clock server (worker.CLOCK_SCHEMA)."""
+    """Measure as `measure` does; with `clock`, also return the loaded clock server's stamps (worker.CLOCK_SCHEMA)."""
     requests = check(endpoint, workload, users, seed)
     with tempfile.TemporaryDirectory(prefix="servebench-load-") as directory:
         tickets = _tickets(directory, workload.requests) if workload.mode == "count" else None
@@ -122,7 +123,7 @@ def run(
 
 
 def check(endpoint: Endpoint, workload: Workload, users: int, seed: int) -> Requests:
-    """Return the requests of a load. Raises Fault for what cannot be asked: here, and not in a worker."""
+    """Return the requests of a load. Raises Fault for a load that cannot run, so that no worker has to."""
     if users < 1:
         raise Fault(f"users: {users} is not a positive integer")
     requests = Requests(endpoint, workload, seed, 0, 1)
@@ -146,7 +147,7 @@ def divide(
     clock: bool = False,
     recorded: bool = True,
 ) -> list[Job]:
-    """Divide the users among worker processes: `processes`, or as many as so many users need."""
+    """Divide the users among `processes` worker processes, or among the default number for that many users."""
     count = min(users, processes or (MANY_PROCESSES if users >= MANY_USERS else 1))
     return [
         Job(
@@ -169,14 +170,14 @@ def divide(
 
 
 def spread_s(workload: Workload, probe: Probe | None) -> float:
-    """Return the seconds over which users start: as configured, else the length of the probe's answer."""
+    """Return the seconds over which users start: as configured, else the duration of the probe's answer."""
     if workload.spread_s is not None:
         return workload.spread_s
     return probe.answer_s or 0.0 if probe else 0.0
 
 
 def _tickets(directory: str, requests: int | None) -> int:
-    """Open a file with one byte for each request that may be sent; see users.Tickets."""
+    """Open a file with one byte per request that may be sent; see users.Tickets."""
     assert requests is not None
     path = Path(directory) / "tickets"
     path.touch()
@@ -191,7 +192,7 @@ def _gather(directory: str, name: str, processes: int) -> pa.Table:
 
 @dataclass
 class _Conductor:
-    """Follow the workers' reports and decide when the window starts, when it ends, and when the load stops."""
+    """Follow the workers' reports, and decide when the window starts and ends and when the load stops."""
 
     workers: Workers
     url: str
@@ -236,8 +237,11 @@ class _Conductor:
         self.clients = [msgspec.convert(report["client"], ClientProcess) for report in workers.gather("done")]
 
     def _warm_up(self) -> None:
-        """Wait until warmup_s have passed and every user's first request has ended. Each request ends by its time-out
-        at the latest, so the warm-up does too; should a worker not report it, the bound holds and is recorded."""
+        """Wait until warmup_s have passed and every user's first request has ended.
+
+        Each request ends by its time-out at the latest, and so does the warm-up. Should a worker fail to report that,
+        the warm-up ends at the bound, which is recorded.
+        """
         workers, workload = self.workers, self.workload
         passed_ns = self.start_ns + round(workload.warmup_s * 1e9)
         bound_s = self.spread_s + 2 * workload.connect_timeout_s + workload.timeout_s
@@ -257,8 +261,10 @@ class _Conductor:
             self.window_start_ns = max(passed_ns, *workers.values("through_ns"), self.start_ns)
 
     def _window(self) -> None:
-        """Keep the window open for window_s, and until min_targets requests have been sent in it. Workers need its end
-        only to drain, so it may lie a moment back when they hear of it."""
+        """Keep the window open for window_s, and until min_targets requests have been sent in it.
+
+        Workers need the window's end only to drain, so it may already have passed when they learn of it.
+        """
         assert self.window_start_ns is not None
         workload, workers = self.workload, self.workers
         start_ns = self.window_start_ns
@@ -273,7 +279,7 @@ class _Conductor:
         self._until(lambda: monotonic_ns() >= end_ns, "window")
 
     def _until(self, over: Callable[[], bool], phase: str) -> None:
-        """Listen until `over`; report progress about once a second."""
+        """Listen to the workers until `over` returns True; report progress about once a second."""
         while not over():
             self.workers.listen(0.02)
             now_ns = monotonic_ns()
@@ -293,14 +299,14 @@ class _Conductor:
         }
 
     def _total_s(self) -> float | None:
-        """Return how long the load takes without the drain; None where that is not known beforehand."""
+        """Return the load's duration (s) without the drain; None where it is not known beforehand."""
         if self.workload.way.ends_itself:
             return None
         started_ns = self.window_start_ns or self.start_ns + round(self.workload.warmup_s * 1e9)
         return (started_ns - self.start_ns) / 1e9 + self.workload.window_s
 
     def facts(self, requests: pa.Table) -> dict[str, Any]:
-        """What only the conductor knows of `LoadMeta`."""
+        """Return the fields of `LoadMeta` that only the conductor knows."""
         window = self.window or (self.start_ns, max(self.start_ns, pc.max(requests["end_ns"]).as_py() or 0) + 1)
         return {
             "started_at": self.started_at,

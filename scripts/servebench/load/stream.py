@@ -1,14 +1,14 @@
-"""Read one exchange: what the model said, when each chunk arrived, and how many tokens it was.
+"""Read one exchange: the reply's text, when each chunk arrived, and how many tokens it held.
 
-Decisions, where the field disagrees:
+Decisions where tools in the field disagree:
 
 - An event arrives with the block of bytes that holds the last byte of its (last) data line; the line ending
   and the blank line after it may come later and do not count.
 - A chunk is an event whose delta has non-empty content, reasoning or tool calls (`servebench.load.reply`). A role-only
-  or empty delta is none. A reply sent as one JSON document is one chunk.
-- Tokens: the last `usage` says how many. Without one, a finished text reply is counted with the
-  tokenizer, when there is one; everything else, a broken stream above all, counts its chunks.
-- Tokens of reasoning that `usage` counts and no chunk brought are credited to no chunk: nobody saw them arrive.
+or empty delta is not a chunk. A reply sent as one JSON document is one chunk.
+- Tokens: the last `usage` gives their number. Without `usage`, a finished text reply is counted with the
+tokenizer, if one is configured; any other reply, above all a broken stream, counts its chunks.
+- Reasoning tokens that `usage` counts but that were not streamed are credited to no chunk: nobody saw them arrive.
 - Success: finish_reason was seen, the HTTP message ended cleanly, and there was output.
 """
 
@@ -32,13 +32,13 @@ Ints = npt.NDArray[np.int64]
 
 
 class _Timings(msgspec.Struct):
-    cache_n: Annotated[int, msgspec.Meta(le=2**31 - 1)] | None = None  # -1 where llama.cpp does not know
+    cache_n: Annotated[int, msgspec.Meta(le=2**31 - 1)] | None = None  # -1: unknown to llama.cpp
     prompt_ms: float | None = None
 
 
 @dataclass(slots=True)
 class Parsed:
-    """What was read from one exchange. `arrival_ns` and `tokens` have one entry per chunk, in order."""
+    """Hold what one exchange contained. `arrival_ns` and `tokens` have one entry per chunk, in order."""
 
     status: str
     error: str | None
@@ -59,7 +59,7 @@ class Parsed:
 
 @dataclass(slots=True)
 class _Reply:
-    """The events of one body, taken one after the other."""
+    """Accumulate the events of one body, in order."""
 
     ends: list[int] = field(default_factory=list)  # offset of each chunk's last byte in the body
     answer: list[str] = field(default_factory=list)
@@ -73,7 +73,7 @@ class _Reply:
     done: bool = False
 
     def take(self, data: bytes, end: int) -> bool:
-        """Take in an event that ends at offset `end` of the body; False when `data` is not whole JSON (yet)."""
+        """Add an event that ends at offset `end` of the body; return False when `data` is not whole JSON (yet)."""
         try:
             event = decode(data)
         except ReplyError as error:
@@ -115,14 +115,14 @@ class _Reply:
         self.ends.append(end)
 
     def fail(self, why: str) -> None:
-        """Keep the first evidence: what follows an error is its consequence."""
+        """Record an error unless one is recorded: later errors are consequences of the first."""
         self.error = self.error or why
 
 
 def parse(exchange: Exchange, count_tokens: Callable[[str], int] | None = None) -> Parsed:
-    """Read one exchange: status with its evidence, chunks with arrival (ns) and credited tokens, usage.
+    """Parse one exchange: status with its evidence, chunks with arrival (ns) and credited tokens, usage.
 
-    `count_tokens` counts the tokens of a text and is used only for a finished reply without usage.
+    `count_tokens` counts the tokens of a text; it is used only for a finished reply without usage.
     """
     stamps, parts = zip(*exchange.blocks, strict=True) if exchange.blocks else ((), ())
     body = b"".join(parts)
@@ -160,8 +160,7 @@ def parse(exchange: Exchange, count_tokens: Callable[[str], int] | None = None) 
 
 
 def credit(tokens: int, chunks: int) -> Ints:
-    """Spread tokens over chunks, shape (chunks,): chunk i of n gets ⌊(i+1)T/n⌋ − ⌊iT/n⌋ of the T tokens
-    (docs/figures.md)."""
+    """Spread T tokens over n chunks, shape (n,): chunk i gets ⌊(i+1)T/n⌋ − ⌊iT/n⌋ (docs/figures.md)."""
     return np.diff(np.arange(chunks + 1, dtype=np.int64) * tokens // max(chunks, 1))
 
 
@@ -173,7 +172,7 @@ def _read(body: bytes) -> _Reply:
             reply.fail(f"not a chat completion: {evidence(body)}")
         return reply
     end = 0
-    pending = b""  # data lines that are no JSON document yet
+    pending = b""  # data lines that are not a whole JSON document yet
     error_event = False
     for line in body.splitlines(keepends=True):
         end += len(line)
@@ -197,7 +196,7 @@ def _read(body: bytes) -> _Reply:
 
 
 def _is_llama(timings: msgspec.Raw) -> bool:
-    """Whether these are llama.cpp's timings: another server may call something else `timings`."""
+    """Return whether these are llama.cpp's timings: other servers may use the key `timings` for something else."""
     try:
         return msgspec.json.decode(timings, type=_Timings | None) is not None
     except (msgspec.DecodeError, RecursionError):
@@ -224,14 +223,14 @@ def _status(exchange: Exchange, reply: _Reply, body: bytes, failed: bool) -> tup
 
 
 def _count(reply: _Reply, count_tokens: Callable[[str], int] | None) -> tuple[int | None, str | None]:
-    """Return the output tokens and the source of that number. A usage of 0 beside visible output is not a count."""
+    """Return (output tokens, source of that number). A usage of 0 beside visible output is not a count."""
     chunks = len(reply.ends)
     told = reply.usage.completion_tokens if reply.usage is not None else None
     if told is not None and (told > 0 or not chunks):
         return told, "usage"
     if not chunks:
         return None, None
-    if count_tokens is not None and not reply.tool_calls:  # a tool call's text is not what was generated
+    if count_tokens is not None and not reply.tool_calls:  # the text of a tool call differs from the generated tokens
         return count_tokens("".join(reply.reasoning) + "".join(reply.answer)), "tokenizer"
     return chunks, "chunks"
 
@@ -244,7 +243,7 @@ def _cached(usage: Usage, timings: bytes | None) -> int | None:
 
 
 def phase(sent_ns: int, window: tuple[int, int] | None) -> str:
-    """Return a request's phase: the window is half open, and without a window every request is a target."""
+    """Return a request's phase. The window is [start, end); without a window every request is a target."""
     if window is None or window[0] <= sent_ns < window[1]:
         return "window"
     return "warmup" if sent_ns < window[0] else "after"
@@ -258,11 +257,11 @@ def to_tables(
     keep_text: bool = False,
     by_schedule: bool = False,
 ) -> tuple[pa.Table, pa.Table]:
-    """Make the tables (requests, chunks) of records.py, checked; one row per exchange, in the order given.
+    """Make the checked tables (requests, chunks) of records.py; one row per exchange, in the order given.
 
     `window` is (start, end) in ns, None when every request is a target (request-count mode). A request belongs
-    to the phase in which it began (Exchange.began_ns). Iterating lazily lets the bytes of each exchange go once it
-    is read.
+    to the phase in which it began (Exchange.began_ns). A lazy iterable lets the bytes of each exchange be freed once
+    they are parsed.
     """
     rows: list[dict[str, Any]] = []
     arrivals, tokens = [np.empty(0, np.int64)], [np.empty(0, np.int64)]

@@ -1,4 +1,4 @@
-"""Counting a text's tokens with the model's own tokenizer, for servers that send no usage."""
+"""Count a text's tokens with the model's own tokenizer, for servers that send no usage."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,10 +7,10 @@ from servebench.faults import Fault
 
 
 def counter(tokenizer: str | None) -> Callable[[str], int] | None:
-    """How many tokens a text is, without special tokens; None when no tokenizer is named.
+    """Return a function that counts a text's tokens, without special tokens; None when no tokenizer is named.
 
     `tokenizer` is a tokenizer.json or a folder that holds one. Needs the package `tokenizers`, imported only here.
-    Raises Fault for a file that is not there or is no tokenizer.
+    Raises Fault for a file that is missing or not a tokenizer.
     """
     if tokenizer is None:
         return None

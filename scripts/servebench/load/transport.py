@@ -20,13 +20,13 @@ import httpx
 from servebench.load.exchange import Exchange
 
 _NS = 1_000_000_000
-# A head longer than this is no answer to a chat request; others stop at 8 to 64 KiB.
+# Longest head of a response, bytes; other clients stop at 8 to 64 KiB.
 HEAD_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Seconds. `total_s` runs from `sent` to the end of the reply; `idle_s` is the longest silence in between."""
+    """Set time-outs: `total_s` from `sent` to the end of the reply; `idle_s` for the longest silence in between."""
 
     connect_s: float
     total_s: float
@@ -34,7 +34,7 @@ class Timeouts:
 
 
 class Connection(asyncio.Protocol):
-    """One connection that carries one exchange at a time and leaves its bytes, stamped, in the exchange."""
+    """Carry one exchange at a time over one connection, and keep its bytes, stamped, in the exchange."""
 
     def __init__(self) -> None:
         self.alive = False
@@ -56,7 +56,7 @@ class Connection(asyncio.Protocol):
         self.alive = True
 
     async def carry(self, exchange: Exchange, payload: bytes, timeouts: Timeouts) -> None:
-        """Send `payload` and return when the exchange is over, however it ends; only cancellation is raised."""
+        """Send `payload` and return when the exchange has ended, however it ended; only cancellation is raised."""
         loop = asyncio.get_running_loop()
         self._exchange, self._blocks = exchange, exchange.blocks
         self._parser = httptools.HttpResponseParser(self)
@@ -82,13 +82,13 @@ class Connection(asyncio.Protocol):
         self.alive = False
         self._transport.abort()
 
-    # What the event loop calls. `data_received` is the hot path: the stamp comes first.
+    # Callbacks of the event loop. `data_received` is the hot path: the stamp comes first.
 
     def data_received(self, data: bytes) -> None:
         now_ns = monotonic_ns()
         self._now_ns = now_ns
         exchange = self._exchange
-        if exchange is None:  # nobody asked: a server's parting words
+        if exchange is None:  # bytes between requests, such as a server's notice before it closes
             self.close()
             return
         if exchange.first_byte_ns is None:
@@ -124,7 +124,7 @@ class Connection(asyncio.Protocol):
         else:
             self._end("truncated", "the server closed the connection inside the response")
 
-    # What llhttp calls from within `feed_data`.
+    # Callbacks of llhttp, called from within `feed_data`.
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self.headers.append((name, value))
@@ -133,7 +133,7 @@ class Connection(asyncio.Protocol):
         if self._exchange is None:
             return
         status = self._parser.get_status_code()
-        self._in_body = status >= 200  # 100 and 103 announce the real one
+        self._in_body = status >= 200  # 100 and 103 precede the final response
         if self._in_body:
             self._exchange.http_status = status
             sized = any(name.lower() == b"content-length" for name, _ in self.headers)
@@ -166,7 +166,7 @@ class Connection(asyncio.Protocol):
         exchange = self._exchange
         if exchange is None:
             return
-        self._exchange, self._blocks = None, []  # what still comes belongs to nobody
+        self._exchange, self._blocks = None, []  # later bytes belong to no exchange
         exchange.end_ns, exchange.failure, exchange.error = self._now_ns, failure, error
         if not self._done.done():
             self._done.set_result(None)
@@ -177,7 +177,7 @@ class Connection(asyncio.Protocol):
         self.close()
 
     def _watch(self, sent_ns: int, timeouts: Timeouts) -> None:
-        """Watch the time-outs with one timer per exchange, set again only when it fires: no cost per chunk."""
+        """Enforce the time-outs with one timer per exchange, set again only when it fires: no cost per chunk."""
         exchange = self._exchange
         if exchange is None:
             return
@@ -195,7 +195,7 @@ class Connection(asyncio.Protocol):
 
 
 def last_progress_ns(exchange: Exchange) -> int:
-    """Return when the reply last moved: a byte of the head, or of a line that is neither empty nor a comment (":")."""
+    """Return when the reply last progressed: a byte of the head, or of a line neither empty nor a comment (":")."""
     progress_ns = max(exchange.sent_ns or 0, exchange.first_byte_ns or 0)
     line_start = True
     comment = False
@@ -211,7 +211,7 @@ def last_progress_ns(exchange: Exchange) -> int:
 
 @dataclass(slots=True)
 class Origin:
-    """Where connections go. The first answer of the resolver is kept: all users load one address."""
+    """Say where to connect. The resolver's first answer is kept, so that all users load one address."""
 
     host: str
     port: int
@@ -246,7 +246,7 @@ class Origin:
 
 
 class Channel:
-    """One user's connection to the server, kept between requests and replaced when it has closed."""
+    """Keep one user's connection to the server between requests, and replace it when it has closed."""
 
     def __init__(self, origin: Origin, timeouts: Timeouts) -> None:
         self._origin = origin
@@ -254,7 +254,7 @@ class Channel:
         self.connection: Connection | None = None
 
     async def open(self) -> str | None:
-        """Connect before the first request; return why that failed, or None."""
+        """Connect before the first request; return why connecting failed, or None."""
         try:
             self.connection = await self._origin.connect(self._timeouts.connect_s)
         except OSError as error:
@@ -262,8 +262,10 @@ class Channel:
         return None
 
     async def exchange(self, exchange: Exchange, payload: bytes) -> None:
-        """Carry one exchange to its end. A *reused* connection that dies before the first byte of the response is
-        replaced and the request sent once more, the first stamp standing; a new connection that does so is a failure.
+        """Carry one exchange to its end.
+
+        A *reused* connection that dies before the first byte of the response is replaced and the request sent once
+        more, keeping its first stamp; a new connection that dies like that is a failure.
         """
         connection = self.connection
         if connection is None or not connection.alive:

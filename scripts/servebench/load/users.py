@@ -1,4 +1,4 @@
-"""Simulate people: what each sends and when, never two requests at once. Runs inside one worker's event loop."""
+"""Simulate users inside one worker's event loop: what each sends and when, never two requests at once."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ from servebench.load.requests import Request, Requests
 from servebench.load.stream import parse
 from servebench.load.transport import Channel
 
-# After a failure a user waits before trying again, or 64 users would send a refusing server 100,000 requests a second.
+# Pause after a failure: without it 64 users would send 100,000 requests a second to a server that refuses them.
 FAILURE_PAUSE_S = 1.0
 
 
 @dataclass
 class Ledger:
-    """Every exchange of one process: begun once, ended once. Where they are not `recorded`, replies are read as they
-    end: how many were `answered`, how many `refused`, and why the latest of these was."""
+    """Keep every exchange of one process, from its begin to its end.
+
+    Where exchanges are not `recorded`, each reply is read when it ends and only counted: `answered`, `refused`, and the
+    reason of the latest refusal.
+    """
 
     process: int
     processes: int
@@ -33,11 +36,11 @@ class Ledger:
     finished: list[Exchange] = field(default_factory=list)
     running: dict[int, Exchange] = field(default_factory=dict)
     failures: int = 0
-    # Of those that have ended: pieces that arrived; replies that brought any, and the seconds to their first, in all.
+    # Of ended exchanges: pieces that arrived; replies with at least one piece, and their summed seconds to the first.
     pieces: int = 0
     replies: int = 0
     first_piece_s: float = 0.0
-    # Users that have ended a first request, and when the last of them did.
+    # Users whose first request has ended, and when the last of these requests ended.
     through: set[int] = field(default_factory=set)
     through_ns: int = 0
     _begun: int = 0
@@ -84,8 +87,10 @@ class Ledger:
         return count
 
     def awaits(self, start_ns: int, end_ns: int, *, by_schedule: bool) -> bool:
-        """Return whether the window [start, end) needs a running request: a target, or a warm-up request that it
-        has heard from (any block of its body counts, so that a request is waited for too long rather than too short).
+        """Return whether the window [start, end) needs a request that still runs.
+
+        It needs targets, and warm-up requests of which any block has arrived: waiting too long is better than too
+        short.
         """
         for exchange in self.running.values():
             began_ns = exchange.began_ns(by_schedule)
@@ -97,21 +102,26 @@ class Ledger:
 
 
 def failed(exchange: Exchange) -> bool:
-    """Return whether an exchange failed, as far as that shows without reading the body."""
+    """Return whether an exchange failed, judged without reading its body."""
     return exchange.failure is not None or not 200 <= (exchange.http_status or 0) < 300
 
 
 async def sleep_until(due_ns: int) -> None:
-    """Sleep until `due_ns`: never less; 1 to 2 ms more on top of the loop's lag, as uvloop's timers are whole
-    milliseconds and may fire early."""
+    """Sleep until `due_ns` or 1 to 2 ms later, plus the loop's lag; never shorter.
+
+    uvloop's timers are whole milliseconds and may fire early.
+    """
     while (delay_ns := due_ns - monotonic_ns()) > 0:
         await asyncio.sleep(-(-delay_ns // 1_000_000) / 1000)
 
 
 @dataclass
 class Tickets:
-    """Permissions to send, shared by all processes: the bytes of one file that all of them read through one
-    inherited descriptor, so the kernel deals each out once."""
+    """Share permissions to send among all processes.
+
+    Each permission is a byte of one file that all processes read through one inherited descriptor, so that the kernel
+    gives out each byte once.
+    """
 
     descriptor: int
 
@@ -121,17 +131,17 @@ class Tickets:
 
 @dataclass
 class Crew:
-    """The users of one process."""
+    """Run the users of one process."""
 
     ledger: Ledger
     requests: Requests
     channel: Callable[[], Channel]
     seed: int
     channels: dict[int, Channel] = field(default_factory=dict)
-    stopped: bool = False  # nobody sends any more, whatever became of a cancellation
+    stopped: bool = False  # no user sends any more, even where a cancellation was lost
 
     async def warm(self, users: list[int]) -> tuple[int, str | None]:
-        """Open a connection for each user, a few at a time; return how many opened, and why another did not."""
+        """Open a connection for each user, a few at a time; return how many opened, and why one failed, or None."""
         gate = asyncio.Semaphore(32)
 
         async def open_one(user: int) -> str | None:
@@ -150,8 +160,10 @@ class Crew:
         return exchange
 
     async def closed(self, user: int, start_ns: int, pause: Pause | None, tickets: Tickets | None) -> None:
-        """Send, wait for the whole reply, pause, send the next, until cancelled or out of tickets. The next request
-        is made while the server works on this one, so that it costs no time between a reply and the next sending."""
+        """Send, wait for the whole reply, pause, and send the next request, until cancelled or out of tickets.
+
+        The next request is encoded while the server works on the present one, so that encoding never delays sending.
+        """
         loop = asyncio.get_running_loop()
         random = Random(f"{self.seed} pause {user}")
         ready = [self.requests.next()]
@@ -164,7 +176,7 @@ class Crew:
             scheduled_ns = await self._rest(exchange, pause, random)
 
     async def conversing(self, user: int, start_ns: int, turns: int, pause: Pause | None) -> None:
-        """Do as `closed`, in conversations of `turns` turns; a failed turn ends its conversation."""
+        """Send as `closed` does, in conversations of `turns` turns; a failed turn ends its conversation."""
         random = Random(f"{self.seed} pause {user}")
         await sleep_until(start_ns)
         scheduled_ns = start_ns
@@ -191,12 +203,14 @@ class Crew:
 
 @dataclass
 class Dispatcher:
-    """Open loop and traces: requests go out at their times, whatever the server does. A "user" is a connection;
-    one that is free is taken before another is opened."""
+    """Send requests at their scheduled times, whatever the server does (open loop, trace).
+
+    A "user" is a connection; a free connection is used before another is opened.
+    """
 
     crew: Crew
     due: Iterator[tuple[int, Callable[[], Request]]]
-    # The next request's time; None when there is none left. The window is not over before it has passed.
+    # When the next request is due; None after the last. The window does not end before this time has passed.
     next_ns: int | None = None
     _free: list[int] = field(default_factory=list)
 
@@ -208,7 +222,7 @@ class Dispatcher:
                 request = make()
                 await sleep_until(due_ns)
                 sending.create_task(self._send(request, due_ns))
-                await asyncio.sleep(0)  # it has begun before `next_ns` moves on
+                await asyncio.sleep(0)  # let the request begin before `next_ns` moves on
             self.next_ns = None
 
     async def _send(self, request: Request, due_ns: int) -> None:

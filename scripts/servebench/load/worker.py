@@ -1,8 +1,8 @@
 """Run one worker process: a share of the users, its own event loop, its own clock readings.
 
-The parent talks JSON lines: on standard input first the `Job`, then `{"start_ns": …}`, `{"window": [start, end]}` and
-`{"stop": true}`; on standard output come `{"ready": …}`, progress once a second, `{"through": …}` when every user has
-ended its first request, `{"drained": true}` and `{"done": …}`. Records never go through these pipes: they are Arrow
+Parent and worker exchange JSON lines: standard input brings the `Job`, then `{"start_ns": …}`, `{"window": [start,
+end]}` and `{"stop": true}`; standard output carries `{"ready": …}`, progress once a second, `{"through": …}` when every
+user's first request has ended, `{"drained": true}` and `{"done": …}`. Records never pass these pipes: they are Arrow
 files in the job's directory. Run by `servebench.load.run` as `python -m servebench.load.worker`.
 """
 
@@ -47,7 +47,7 @@ from servebench.machine.lifeline import follow_parent
 
 _TICK_S = 0.02
 _PROGRESS_S = 1.0
-# While the parent waits for a number of targets.
+# Seconds between reports while the parent waits for a number of targets.
 _TARGETS_S = 0.1
 CLOCK_SCHEMA = pa.schema(
     [(name, pa.int64()) for name in ("request_id", "arrival_ns", "received_ns", "due_ns", "sent_ns")]
@@ -60,7 +60,7 @@ class Worker:
     out: BinaryIO
     window: tuple[int | None, int | None] = (None, None)
     lags_ns: array[int] = field(default_factory=lambda: array("q"))
-    # Pieces of replies that had arrived when last counted, and when that was (ns); how many came a second until then.
+    # Last count of arrived pieces of replies, and when it was taken (ns); pieces a second up to then.
     counted: tuple[int, int] = (0, 0)
     pieces_s: float | None = None
 
@@ -113,7 +113,7 @@ class Worker:
         self.say(done=True, client=client)
 
     async def _probe(self, crew: Crew) -> dict[str, Any]:
-        """Await one answer before the load: users start spread over its length. It is in no record."""
+        """Await one answer before the load, over whose duration users start. It enters no record."""
         user = self.job.users[0]
         request = crew.requests.next()
         exchange = Exchange(-1, user, self.job.process, request.prompt_id, time.monotonic_ns())
@@ -125,12 +125,12 @@ class Worker:
 
     async def _command(self, commands: asyncio.StreamReader) -> dict[str, Any]:
         line = await commands.readline()
-        if not line:  # the parent is gone, and with it whoever wanted the result
+        if not line:  # the parent has died, so nobody needs the result
             os._exit(1)
         return dict(json.loads(line))
 
     async def _load(self, crew: Crew, start_ns: int, spread_s: float) -> None:
-        """Run all of this process's users, or its dispatcher; return only when nothing is left to send."""
+        """Run this process's users, or its dispatcher; return only when nothing is left to send."""
         job, workload = self.job, self.job.workload
         pause = Pause.parse(workload.think) if workload.think else None
         if workload.way.scheduled:
@@ -159,7 +159,7 @@ class Worker:
                 yield at_ns, requests.next
 
     async def _ticks(self, load: asyncio.Task[None]) -> None:
-        """Sample the loop's lag and report progress to the parent."""
+        """Sample the event loop's lag and report progress to the parent."""
         loop = asyncio.get_running_loop()
         through = drained = False
         told_s = loop.time()
@@ -210,7 +210,7 @@ class Worker:
         return not self.ledger.awaits(start_ns, end_ns, by_schedule=self.by_schedule)
 
     def _write(self) -> None:
-        """Write the records of this process, and the stamps of the clock server where one was loaded."""
+        """Write the records of this process and, for a calibration, the clock server's stamps."""
         job = self.job
         clock: list[tuple[int, int, int, int, int]] = []
 
@@ -242,8 +242,10 @@ class Worker:
         self.dispatches_ns = _delays_ns(requests)
 
     def _delays(self) -> dict[str, float | None]:
-        """Summarize the delays, in seconds. Loop lag includes the timers' resolution of 1 ms; a dispatch delay is
-        sent − scheduled."""
+        """Summarize loop lag and dispatch delay, in seconds.
+
+        Loop lag includes the timers' resolution of 1 ms; a dispatch delay is sent − scheduled.
+        """
         lags_s, dispatches_s = np.asarray(self.lags_ns) / 1e9, self.dispatches_ns / 1e9
         return {
             "loop_lag_p50_s": percentile(lags_s, 50),
@@ -255,7 +257,7 @@ class Worker:
 
 
 def _fatal(load: asyncio.Task[None]) -> None:
-    """End the process, and with it the measurement, when the load itself broke."""
+    """End the process, and with it the measurement, when the task of the load raised an exception."""
     if not load.cancelled() and (error := load.exception()) is not None:
         traceback.print_exception(error)
         os._exit(1)
@@ -267,7 +269,7 @@ def _delays_ns(requests: pa.Table) -> npt.NDArray[np.int64]:
 
 
 def _first_line() -> bytes:
-    """Read the job byte by byte: what follows it on standard input is the event loop's to read."""
+    """Read the job byte by byte, so that the event loop can read the rest of standard input."""
     line = b""
     while not line.endswith(b"\n") and (byte := os.read(0, 1)):
         line += byte
@@ -276,7 +278,7 @@ def _first_line() -> bytes:
 
 def main() -> None:
     out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever else prints, prints to the console
+    os.dup2(2, 1)  # anything else that prints goes to the console
     job = Job.from_json(_first_line())
     follow_parent(job.parent, signal.SIGKILL)
     raise_nofile()

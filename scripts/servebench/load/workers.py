@@ -1,4 +1,4 @@
-"""Start worker processes, send them commands, hear their reports, and never leave one behind."""
+"""Start worker processes, send them commands, read their reports, and never leave a process behind."""
 
 from __future__ import annotations
 
@@ -23,9 +23,12 @@ class LoadError(Fault):
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What one worker is to do. `users` are its share of `total_users`; `tickets` is an inherited descriptor (count
-    mode); `probe` asks for one answer before the load; `clock` for the clock server's stamps. Where the load is not
-    `recorded`, each reply is read and counted as it ends, and nothing is kept of it."""
+    """Describe the work of one worker.
+
+    `users` is its share of `total_users`; `tickets` is an inherited descriptor (count mode); `probe` requests one
+    answer before the load, `clock` the clock server's stamps. Where the load is not `recorded`, each reply is read and
+    counted when it ends, and not kept.
+    """
 
     endpoint: Endpoint
     workload: Workload
@@ -52,8 +55,10 @@ class Job:
 
 
 class Workers:
-    """A context manager: inside it the workers run (on `cpus`, if there are any), after it none does. Reports are JSON
-    lines (see worker.py); the latest value each worker gave under a name is kept."""
+    """Run the workers (on `cpus`, if any are given) inside a `with` block, and end them all after it.
+
+    Reports are JSON lines (see worker.py); of each name the latest value of each worker is kept.
+    """
 
     def __init__(self, jobs: list[Job], cpus: Sequence[int] = ()) -> None:
         self._jobs, self._cpus = jobs, cpus
@@ -91,7 +96,7 @@ class Workers:
         """End the workers by closing their standard input; kill those that do not end."""
         for process in self._processes:
             assert process.stdin is not None and process.stdout is not None
-            with suppress(BrokenPipeError):  # it is dead already
+            with suppress(BrokenPipeError):  # the worker is dead already
                 process.stdin.close()
             process.stdout.close()
         for process in self._processes:
@@ -113,7 +118,7 @@ class Workers:
                 self._died(index)
 
     def listen(self, timeout_s: float) -> None:
-        """Take in the workers' reports, waiting at most `timeout_s` for the first."""
+        """Read the workers' reports, waiting at most `timeout_s` for the first."""
         for key, _ in self._selector.select(timeout_s):
             index: int = key.data
             data = os.read(key.fd, 1 << 16)
@@ -127,10 +132,10 @@ class Workers:
 
     def _died(self, index: int) -> None:
         code = self._processes[index].wait()
-        raise LoadError(f"load worker {index} died with exit code {code}; its last words stand above")
+        raise LoadError(f"load worker {index} died with exit code {code}; the reason is in its output above")
 
     def gather(self, name: str) -> list[dict[str, Any]]:
-        """Wait until every worker has reported `name`; return all that each has reported."""
+        """Wait until every worker has reported `name`; return the latest reports of each."""
         while not self.all(name):
             self.listen(1.0)
         return self._latest

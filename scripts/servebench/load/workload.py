@@ -1,4 +1,4 @@
-"""Describe how a server is loaded."""
+"""Define how a server is loaded."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from servebench.load.jsonl import sendable
 from servebench.load.modes import MODES, Mode
 
 ARRIVALS = ("poisson", "constant")
-# Bounds of times and rates: a nanosecond is the clock's unit, and 1e9 s of them (31 years) fit into its 64 bits.
+# Bounds of times (s) and rates: 1 ns is the clock's unit, and 1e9 s (31 years) in ns fit into its 64 bits.
 LEAST, MOST = 1e-9, 1e9
 
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """How the server is loaded. Times in seconds; None means "not used".
+    """Describe how a server is loaded. Times are in seconds; None means "not used".
 
     Modes: `closed` (each user sends, waits for the whole reply, pauses `think`, sends the next; window_s after the
     warm-up), `count` (`requests` completions at a fixed concurrency, all at once, timed as a whole), `open`
@@ -41,7 +41,7 @@ class Workload:
     # Longest silence inside a reply; comment lines (pings) do not break a silence.
     idle_timeout_s: float | None = None
     connect_timeout_s: float = 10.0
-    # The window goes on until so many target requests were sent (59 passes of 59 give 95 % confidence in the p95).
+    # The window stays open until this many targets were sent (59 passes of 59 give 95 % confidence in the p95).
     min_targets: int | None = None
     requests: int | None = None
     rate: float | None = None
@@ -55,7 +55,7 @@ class Workload:
     instruction: str | None = None
     # A tokenizer.json, or a folder that holds one: counts tokens where the server sends no usage.
     tokenizer: str | None = None
-    # Users start spread over this; None measures one answer first.
+    # Seconds over which users start; None: the duration of one answer, measured first.
     spread_s: float | None = None
     keep_text: bool = False
 
@@ -77,13 +77,15 @@ class Workload:
 
     @property
     def way(self) -> Mode:
-        """Return the row of the mode: what it needs and how it ends."""
+        """Return the mode's row of MODES."""
         return MODES[self.mode]
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Workload:
-        """Make a workload from a configuration's mapping, each value as it is written there. Fault names the first
-        unknown key or wrong type."""
+        """Make a workload from a configuration's mapping, without converting values.
+
+        Raises Fault naming the first unknown key or value of a wrong type.
+        """
         types = get_type_hints(cls)
         for key, value in values.items():
             if key not in types:
