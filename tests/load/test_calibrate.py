@@ -3,18 +3,18 @@
 import json
 import os
 import re
-from types import SimpleNamespace
 
 import httpx
 import pytest
 from typer.testing import CliRunner
 
+from servebench import plan
 from servebench.cli import app as cli
 from servebench.load import calibrate
 from servebench.load.calibrate import Bounds, beyond, record
 from servebench.load.clock_server import Schedule, read_clock, running
 from servebench.machine.infrastructure import InfrastructureError
-from servebench.sessions.measuring import _Measuring
+from servebench.sessions.measuring import calibrated
 from servebench.versions import PROTOCOL
 
 GOOD = {
@@ -186,17 +186,14 @@ def test_the_calibration_that_a_refusal_names_lifts_it(tmp_path, monkeypatch):
     monkeypatch.setattr(calibrate, "level", level)
     monkeypatch.setenv("SERVEBENCH_CACHE", str(tmp_path))
     calibrate.keep(record([{**GOOD, "users": 256, "beyond": []}]), tmp_path)
-    session = SimpleNamespace(
-        cache=tmp_path,
-        load_cpus=[sorted(os.sched_getaffinity(0))[0]],
-        setting=SimpleNamespace(name="np4", processes=2),
-        context=SimpleNamespace(runtime=SimpleNamespace(beyond_calibration="refuse")),
-    )
+    model, engine = plan.Model(key="m", name="M"), plan.Engine(key="llama", kind="llama-server")
+    setting = plan.Setting(name="np4", run="main", engine=engine, model=model, slots=4, users=(64,), processes=2)
+    given = setting, 64, plan.Runtime(beyond_calibration="refuse"), [sorted(os.sched_getaffinity(0))[0]]
     with pytest.raises(InfrastructureError, match=r"^settings\.np4\.users: .* at most 0 users truthfully") as refused:
-        _Measuring._calibrated(session, 64)
+        calibrated(*given)
     said = re.search(r"servebench (calibrate --out out/ .*) when", str(refused.value)).group(1)
     assert said == "calibrate --out out/ --users 64 --cpus 1 --processes 2"
     good = True
     monkeypatch.chdir(tmp_path)
     assert CliRunner().invoke(cli.app, said.split()).exit_code == 0
-    assert _Measuring._calibrated(session, 64)["max_users"] == 64
+    assert calibrated(*given).max_users == 64

@@ -65,13 +65,13 @@ def test_one_round_separates_nothing() -> None:
 def test_more_than_nothing_is_higher_though_it_has_no_ratio() -> None:
     some = experiment({})
     (row,) = some.tables["settings"].to_pylist()
-    nothing = row | {"output_tok_s_min": 0.0, "output_tok_s_max": 0.0}
-    for pair, higher, lower in ((nothing, row), 1, 0), ((row, nothing), 0, 1):
-        found = comparison._pair(*pair, "output_tok_s")
-        told = dataclasses.replace(comparison.compare(some, some), pairs=[found])
-        assert found.ratio == (None if higher else 0)
+    rows = [row | {"output_tok_s_min": 0.0, "output_tok_s_max": 0.0}]
+    nothing = dataclasses.replace(some, tables={**some.tables, "settings": tables.table("settings", rows)})
+    for pair, higher, lower in ((nothing, some), 1, 0), ((some, nothing), 0, 1):
+        found = comparison.compare(*pair)
+        assert pairs(found)[4, "output_tok_s"].ratio == (None if higher else 0)
         counts = {"pairs": 1, "separated": 1, "higher": higher, "lower": lower}
-        assert comparison.counts(told, "output_tok_s") == counts
+        assert comparison.counts(found, "output_tok_s") == counts
 
 
 def test_that_evaluated_answers_are_left_out_is_said() -> None:

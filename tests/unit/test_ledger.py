@@ -45,7 +45,14 @@ def test_what_is_left_stands_by_setting(tmp_path: Path) -> None:
         "complete: main llama-np16",
     ]
     assert failed == 0
-    assert list(status._by_setting(plan, tmp_path / "h200", ["llama-np16"])) == lines[1:2]
+    reason = [mark("failed", reason="out of memory")]
+    broken = replace(synthetic.record(other, 0, 1, 1, FIGURES), status="failed", reason=reason)
+    path = Layout(tmp_path / "h200").measurement(other, 1, 1)
+    path.unlink()
+    measurements.write(broken, path)
+    lines, failed = status.report(plan, tmp_path)
+    assert failed == 1
+    assert not any(line.startswith("complete:") for line in lines)
     changed = msgspec.structs.replace(one, context=8192)
     plan = msgspec.structs.replace(plan, settings=plan.settings | {one.name: changed})
     lines, _ = status.report(plan, tmp_path)

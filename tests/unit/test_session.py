@@ -107,7 +107,7 @@ def double() -> Iterator[ChatDouble]:
 def made(tmp_path: Path, double: ChatDouble, monkeypatch: pytest.MonkeyPatch) -> Measured:
     measured = Measured(tmp_path, double)
     monkeypatch.setattr(measuring, "measure", measured.measure)
-    monkeypatch.setattr(measuring._Measuring, "_calibrated", lambda self, users: Calibration(max_users=users))
+    monkeypatch.setattr(measuring, "calibrated", lambda setting, users, *_: Calibration(max_users=users))
     return measured
 
 

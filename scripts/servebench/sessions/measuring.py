@@ -83,7 +83,6 @@ class _Measuring:
     def __init__(self, session: plan.Session, context: Context, kept: measurements.Store, published: Publisher) -> None:
         self.session, self.context, self.kept, self.published = session, context, kept, published
         self.setting = session.setting
-        self.cache = cache.root(context.runtime.cache)
         self.machine = machine()
         self.session_id = uuid.uuid4().hex[:12]
         self.launched_at: str | None = None
@@ -96,7 +95,7 @@ class _Measuring:
     def run(self, missing: list[int]) -> None:
         """Measure the missing numbers of users in ascending order."""
         context = self.context
-        self.calibration = self._calibrated(max(missing))
+        self.calibration = calibrated(self.setting, max(missing), self.context.runtime, self.load_cpus)
         model_path, manifest = context.weights(self.setting)
         self.model = msgspec.convert(manifest, ModelFile | None)
         self.launched_at = _now()
@@ -245,21 +244,6 @@ class _Measuring:
             users_before=users_before,
         )
 
-    def _calibrated(self, users: int) -> Calibration:
-        """Calibrate the load generator on this machine, and refuse more users than it can load truthfully."""
-        measured = calibrate.ensure(users, self.cache, self.load_cpus, self.setting.processes)
-        found = msgspec.convert(measured, Calibration)
-        limit = found.max_users
-        if users > limit and self.context.runtime.beyond_calibration == "refuse":
-            divided = {"cpus": len(self.load_cpus), "processes": self.setting.processes}
-            options = "".join(f" --{name} {count}" for name, count in divided.items() if count)
-            raise engines.InfrastructureError(
-                f"settings.{self.setting.name}.users: this machine loads at most {limit} users truthfully, not {users};"
-                f" use fewer, a faster machine, servebench calibrate --out out/ --users {users}{options} when nothing"
-                " else runs on it, or runtime.beyond_calibration: mark"
-            )
-        return found
-
     def _output(self, users: int) -> Path:
         return Layout(self.context.results).measurement(self.setting, self.session.round, users)
 
@@ -308,6 +292,21 @@ class _Measuring:
             found["failures"],
             left,
         )
+
+
+def calibrated(setting: plan.Setting, users: int, runtime: plan.Runtime, load_cpus: Sequence[int]) -> Calibration:
+    """Calibrate the load generator on this machine, and refuse more users than it can load truthfully."""
+    measured = calibrate.ensure(users, cache.root(runtime.cache), load_cpus, setting.processes)
+    found = msgspec.convert(measured, Calibration)
+    if users > found.max_users and runtime.beyond_calibration == "refuse":
+        divided = {"cpus": len(load_cpus), "processes": setting.processes}
+        options = "".join(f" --{name} {count}" for name, count in divided.items() if count)
+        raise engines.InfrastructureError(
+            f"settings.{setting.name}.users: this machine loads at most {found.max_users} users truthfully, not"
+            f" {users}; use fewer, a faster machine, servebench calibrate --out out/ --users {users}{options} when"
+            " nothing else runs on it, or runtime.beyond_calibration: mark"
+        )
+    return found
 
 
 def _number(value: figures.Figure, digits: int) -> str:
