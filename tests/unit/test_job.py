@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow.parquet as pq
 import pytest
 
 import servebench
@@ -83,11 +84,16 @@ def test_an_environment_of_another_lock_or_machine_is_made_again(
 def test_what_was_answered_as_configured_otherwise_is_not_tabulated(tmp_path: Path) -> None:
     loaded = configuration.read([servebench.ROOT / "config" / "config.yaml"])
     assert loaded.evaluations
-    target, setting = next(iter(loaded.evaluations.targets.items()))
+    target = loaded.evaluations.baseline
+    setting = loaded.evaluations.targets[target]
+    asked = msgspec.structs.replace(loaded.evaluations, targets={target: setting}, tasks={})
+    loaded = msgspec.structs.replace(loaded, settings={}, evaluations=asked)
     digest = plan.digest(inventory.identified(plan.target_spec(loaded, target), setting, tmp_path))
     file = Layout(tmp_path).evaluation(target)
     replies.write(synthetic.evaluated(target, digest), file)
-    assert make._replies(loaded, tmp_path, target).facts.digest == digest
+    Layout(tmp_path).plan.write_text(plan.canonical(plan.reported(loaded)))
+    make.run(tmp_path)
+    assert pq.read_table(Layout(tmp_path).table("targets"))["target"].to_pylist() == [target]
     replies.write(synthetic.evaluated(target, "of another"), file)
     with pytest.raises(make.Outdated, match=f"^{file}: was answered as configured otherwise; remove it and run the"):
-        make._replies(loaded, tmp_path, target)
+        make.run(tmp_path)
