@@ -129,7 +129,7 @@ def test_confidence_is_exact_binomial_over_all_rounds() -> None:
     [
         {"failures": 30},
         {"valid": False, "invalid_reasons": [mark("device_throttled", throttles=120, samples=120)]},
-        {"cached_share": 0.98},
+        {"cached_share": 0.5},
     ],
     ids=["half refused", "throttled", "cached"],
 )
@@ -142,6 +142,14 @@ def test_a_row_that_is_not_valid_leads_nothing(weakness: dict[str, Any]) -> None
         "llama-np64",
         ["llama-np16"],
     )
+
+
+def test_a_cached_system_prompt_is_said_and_leads_all_the_same() -> None:
+    plan = plan_of({"llama-np16": (8,), "llama-np64": (8,)})
+    rows = [*both(plan, "llama-np16", 8, output_tok_s=900.0, cached_share=0.25), *both(plan, "llama-np64", 8)]
+    leader = only(concluded(plan, rows), "leader", figure="output_tok_s")
+    assert (leader.values["first"], leader.values["excluded"]) == ("llama-np16", [])
+    assert mark("cached_prompts", percent=25.0) in leader.caveats
 
 
 def test_rounds_on_two_machines_lead_nothing() -> None:

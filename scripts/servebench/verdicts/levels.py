@@ -16,10 +16,10 @@ from servebench.plan import Plan, Setting
 from servebench.tables.files import Row, rows_of
 
 Cell = tuple[str, str, int]  # run, setting, users
-SURE = 0.95  # confidence of a level from which it is shown as certain
-# Share of cached prompt tokens from which it is said, and from which a row is another workload. What all prompts share
-# (a system prompt) may be cached: a tenth of a prompt in the H200 experiment, a quarter in the quick start.
-CACHED, MOSTLY_CACHED = 0.05, 0.5
+# Share of cached prompt tokens from which a level says so, and percentage from which it is another workload. What all
+# prompts share (a system prompt) may be cached: a tenth of a prompt in the H200 experiment, a quarter in the quick
+# start.
+CACHED, MOSTLY_CACHED_PERCENT = 0.05, 50
 # With so few requests and a median beyond the limit, the 95 % point is beyond it as well: at most 5 % may be, and three
 # of five are so by chance in one case of a thousand.
 MEDIAN_FROM = 5
@@ -43,11 +43,16 @@ def caveats(rounds: Sequence[Row], settings_row: Row | None) -> list[Mark]:
 
 
 def is_valid(rounds: Sequence[Row], marks: Sequence[Mark]) -> bool:
-    """Whether a level may compete: every round valid, no failed request, and nothing that makes it another thing."""
-    broken = any(
-        found.kind.startswith("mixed_") or found.kind in ("cached_prompts", "missing_round") for found in marks
-    )
-    return not broken and all(row["valid"] and not row["failures"] for row in rounds)
+    """Whether a level may compete: every round valid and measured, all of them alike, no failed request, and most of
+    each prompt computed."""
+    return not any(map(_breaks, marks)) and all(row["valid"] and not row["failures"] for row in rounds)
+
+
+def _breaks(found: Mark) -> bool:
+    """Whether a mark keeps a level out of rankings."""
+    if found.kind == "cached_prompts":
+        return bool(found.values["percent"] >= MOSTLY_CACHED_PERCENT)
+    return found.kind == "missing_round" or found.kind.startswith("mixed_")
 
 
 def level(setting: Setting, users: int, rounds: Sequence[Row], plan: Plan, settings_row: Row | None) -> Claim:
