@@ -25,6 +25,7 @@ EnginesJson = Annotated[str, typer.Option("--engines", help="All engines of the 
 RuntimeJson = Annotated[str, typer.Option("--runtime", help="plan.Runtime as JSON.")]
 SpecJson = Annotated[str, typer.Option("--spec", help="What decides the job's results, as canonical JSON.")]
 Results = Annotated[Path, typer.Option(help="results/<experiment>")]
+StyleJson = Annotated[str, typer.Option("--style", help="The configuration's charts section as JSON.")]
 EngineLog = Annotated[Path, typer.Option("--engine-log", help="The engine's own output.")]
 RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Try again what has failed.")]
 
@@ -40,14 +41,14 @@ def fetch_model(
     """Fetch or make one model file, check it, and write its manifest."""
     import msgspec
 
-    from servebench import models as store
     from servebench import plan
     from servebench.machine import cache
+    from servebench.models import fetch
 
     start(log)
     how = msgspec.json.decode(runtime, type=plan.Runtime)
     known = msgspec.json.decode(models, type=dict[str, plan.Model])
-    manifest = store.fetch(
+    manifest = fetch(
         known[model],
         known,
         cache_root=cache.ready(how.cache),
@@ -153,11 +154,7 @@ def make_tables(results: Results, log: LogFile = None) -> None:
 
 
 @app.command("charts", hidden=True)
-def make_charts(
-    style: Annotated[str, typer.Option(help="The configuration's charts section as JSON.")],
-    results: Results,
-    log: LogFile = None,
-) -> None:
+def make_charts(style: StyleJson, results: Results, log: LogFile = None) -> None:
     """Draw every chart as HTML and SVG."""
     from servebench import charts
 
@@ -175,11 +172,7 @@ def make_pictures(results: Results, log: LogFile = None) -> None:
 
 
 @app.command("report", hidden=True)
-def make_report(
-    style: Annotated[str, typer.Option(help="The configuration's charts section as JSON.")],
-    results: Results,
-    log: LogFile = None,
-) -> None:
+def make_report(style: StyleJson, results: Results, log: LogFile = None) -> None:
     """Build the report page."""
     from servebench.report import page
 
