@@ -48,7 +48,7 @@ def test_a_manifest_of_another_model_is_refused_with_its_file_and_the_remedy(tmp
     setting = next(iter(loaded.settings.values()))
     file = tmp_path / "models" / f"{setting.model.key}.json"
     write(file, {"key": setting.model.key, "sha256": "0" * 64, "size_bytes": 1, "path": "models/x"})
-    said = f"^{file}: is not of models.{setting.model.key}; remove it and run the same again$"
+    said = f"^{file}: .*models.{setting.model.key}; remove it"
     with pytest.raises(engines.InfrastructureError, match=said):
         context(tmp_path, loaded).weights(setting)
 

@@ -1,4 +1,4 @@
-"""The typed experiment, what identifies its parts, where its files are, and how it is saved."""
+"""Define the typed experiment, the digests that identify its parts, the paths of its files, and how it is saved."""
 
 from servebench.plan.identity import (
     answers_digest,

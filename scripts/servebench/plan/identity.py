@@ -1,4 +1,4 @@
-"""Specs and digests: what determines a measurement or an answer, and its name."""
+"""Make the specs that determine measurements and answers, and the digests that name them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from servebench.versions import PROMPTS, PROTOCOL
 
 
 def named(target: str, condition: str, under_load: Mapping[str, Any] | None) -> str:
-    """How a target is called in the tables: under a condition, its name and the condition."""
+    """Return a target's name in the tables: under a condition, its name with the condition."""
     if not condition:
         return target
     assert under_load
@@ -22,17 +22,17 @@ def named(target: str, condition: str, under_load: Mapping[str, Any] | None) -> 
 
 
 def canonical(value: Any) -> str:
-    """JSON text that is equal exactly when the value is equal, whatever the order of its keys."""
+    """Return JSON text that is equal exactly when the value is equal, whatever the order of its keys."""
     return json.dumps(msgspec.to_builtins(value), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
 def digest(value: Any) -> str:
-    """First 20 hex digits of the SHA-256 of `canonical(value)`."""
+    """Return the first 20 hex digits of the SHA-256 of `canonical(value)`."""
     return hashlib.sha256(canonical(value).encode()).hexdigest()[:20]
 
 
 def model_identity(model: Model, models: Mapping[str, Model]) -> dict[str, Any]:
-    """What makes a model the same model: its hash, or the pinned source; where it is fetched from does not count."""
+    """Return what identifies a model: its hash, or its pinned source; the address it is fetched from does not count."""
     if model.requantize:
         source = model_identity(models[model.requantize["from"]], models)
         return {"from": source, "to": model.requantize["to"], "sha256": model.sha256}
@@ -42,16 +42,16 @@ def model_identity(model: Model, models: Mapping[str, Model]) -> dict[str, Any]:
 
 
 def session_spec(plan: Plan, setting: Setting) -> str:
-    """The parameter Snakemake tracks for a setting's sessions: everything that determines what is measured.
+    """Make the spec of a setting's sessions, which Snakemake tracks: everything that determines what is measured.
 
-    Two specs are equal exactly when their sessions would measure the same thing. Absent on purpose: fetch
-    locations, all of the runtime, notes, expected facts, the line, and what is not set.
+    Two specs are equal exactly when their sessions would measure the same. Deliberately absent: fetch locations, the
+    whole runtime, notes, expected facts, the line, and unset keys.
     """
     return canonical({"experiment": plan.experiment, "protocol": PROTOCOL, "setting": _determining(plan, setting)})
 
 
 def _determining(plan: Plan, setting: Setting) -> dict[str, Any]:
-    """What of a setting determines its measurements."""
+    """Select the parts of a setting that determine its measurements."""
     free = ("note", "expect")
     entry: dict[str, Any] = {k: v for k, v in msgspec.to_builtins(setting).items() if v is not None and k not in free}
     entry["model"] = {
@@ -60,7 +60,7 @@ def _determining(plan: Plan, setting: Setting) -> dict[str, Any]:
         "quantization": setting.model.quantization,
         "identity": model_identity(setting.model, plan.models),
     }
-    # A path or a URL says where an engine is, not which engine it is; for a URL it is all there is.
+    # A path or URL says where an engine is, not which engine; only a `url` engine has nothing else to identify it.
     entry["engine"] = {k: v for k, v in entry["engine"].items() if k != "binary"}
     return entry
 
@@ -70,8 +70,8 @@ def session_from_spec(
 ) -> Session:
     """Build the session that a spec describes.
 
-    A spec says which model and which engine, not where they are: both are taken as configured in `models` and
-    `engines`.
+    A spec says which model and which engine, not where they are: their places come from `models` and `engines` as
+    configured.
     """
     content = json.loads(spec)
     for kind, configured in (("model", models), ("engine", engines)):
@@ -80,14 +80,14 @@ def session_from_spec(
     return Session(experiment=content["experiment"], round=round_, rank=rank, setting=setting)
 
 
-# Keys of a workload that say how it is measured, not what is sent.
+# Workload keys that say how the load is measured, not what it sends.
 _ONLY_MEASURED = ("window_s", "min_targets", "keep_text", "tokenizer")
 
 
 def target_spec(plan: Plan, name: str) -> str:
-    """The parameter Snakemake tracks for a target's evaluation: everything that determines what is asked of it.
+    """Make the spec of a target's evaluation, which Snakemake tracks: everything that determines what it is asked.
 
-    Absent on purpose, beside what a session's spec leaves out: baseline and margins, which only tables need.
+    Deliberately absent, beside what a session's spec leaves out: baseline and margins, which only tables need.
     """
     asked = plan.evaluations
     assert asked
@@ -102,7 +102,7 @@ def target_spec(plan: Plan, name: str) -> str:
         "under_load": None,
     }
     if under_load:
-        # The load generator sends the load: what its protocol changes is asked again under load, and nothing else is.
+        # The load generator sends the load, so a new PROTOCOL asks the questions under load again, and only those.
         load = {k: v for k, v in msgspec.to_builtins(under_load).items() if k != "targets"}
         workload = {k: v for k, v in under_load.workload.items() if k not in _ONLY_MEASURED}
         content["under_load"] = {**load, "workload": workload, "protocol": PROTOCOL}
@@ -110,9 +110,9 @@ def target_spec(plan: Plan, name: str) -> str:
 
 
 def with_file(spec: str, sha256: str) -> str:
-    """The spec of a setting whose model nothing pins, once it is known which file that is: as if it were pinned by it.
+    """Return the spec of a setting with an unpinned model as if the model were pinned to the fetched file's SHA-256.
 
-    So another file makes other measurements and answers, and pinning the same one by hand makes none.
+    So another file leads to other measurements and answers, and pinning the same file by hand leads to no new ones.
     """
     content = json.loads(spec)
     content["setting"]["model"]["identity"] = {"sha256": sha256}
@@ -120,9 +120,9 @@ def with_file(spec: str, sha256: str) -> str:
 
 
 def answers_digest(spec: str, task: str, condition: str | None = None) -> str:
-    """Name of a target's replies to one task in the store: what determines them, without how many are asked.
+    """Name a target's replies to one task by the digest of what determines them, except how many questions are asked.
 
-    `condition`: ALONE or LOADED for those of `under_load`.
+    `condition` is ALONE or LOADED for replies of `under_load`.
     """
     content = json.loads(spec)
     del content["repeats"], content["tasks"][task]["questions"]
@@ -135,7 +135,7 @@ def answers_digest(spec: str, task: str, condition: str | None = None) -> str:
 
 
 def measurement_id(spec: str, users: int, round_: int) -> str:
-    """Name of a measurement in the store: the spec without its list of users, and this number of users and round."""
+    """Name a measurement by the digest of the spec without its list of users, the number of users, and the round."""
     content = json.loads(spec)
     del content["setting"]["users"]
     return digest({**content, "users": users, "round": round_})

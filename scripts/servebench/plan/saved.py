@@ -10,7 +10,7 @@ import msgspec
 
 from servebench.plan.types import Plan
 
-# Mappings whose order means something: that of runs, rows, colours and targets. Canonical JSON sorts keys.
+# Mappings whose order matters: it is that of runs, rows, colours and targets. Canonical JSON sorts keys.
 ORDERED = (
     ("engines",),
     ("models",),
@@ -22,7 +22,7 @@ ORDERED = (
 
 
 def reported(plan: Plan) -> dict[str, Any]:
-    """What tables and page need of the plan: no runtime, no chart style, and no addresses of pinned models."""
+    """Reduce the plan to what tables and page need: no runtime, no chart style, no addresses of pinned models."""
     content: dict[str, Any] = msgspec.to_builtins(plan)
     del content["runtime"], content["charts"]
     content["overrides"] = [given for given in content["overrides"] if not given.startswith(("runtime=", "charts="))]
@@ -35,7 +35,7 @@ def reported(plan: Plan) -> dict[str, Any]:
 
 
 def from_json(text: str | bytes) -> Plan:
-    """The plan that `canonical(reported(plan))` was written from, in its order."""
+    """Restore the plan from `canonical(reported(plan))`, in its original order."""
     content = json.loads(text)
     for place, names in content.pop("order").items():
         *parents, last = place.split(".")
@@ -46,7 +46,7 @@ def from_json(text: str | bytes) -> Plan:
 
 
 def _at(content: Mapping[str, Any], path: Sequence[str]) -> Any:
-    """What stands at a path of keys; {} where a part of it is null."""
+    """Return the value at a path of keys; {} where a key on the path is null."""
     for key in path:
         content = content[key] or {} if content else {}
     return content

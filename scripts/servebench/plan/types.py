@@ -1,7 +1,7 @@
-"""The typed experiment: engines, models, settings and runs in order, and the digests that decide what runs again.
+"""Define the typed experiment: engines, models, settings, runs and evaluations.
 
 A *spec* is everything that determines one session's measurements and nothing else; its canonical JSON is the
-parameter Snakemake tracks. `servebench.configuration` builds a `Plan` from YAML.
+parameter that Snakemake tracks. `servebench.configuration` builds a `Plan` from YAML.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ class Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ForeignUse(Struct, frozen=True, kw_only=True):
-    """When others used the device: at least `samples` telemetry samples in which they took `share` of it or more.
+    """Define when others used the device: in at least `samples` telemetry samples they took `share` of it or more.
 
-    `action` "discard": the measurement is discarded on record and measured again, at most three times; "mark": it is
-    kept and marked as not valid.
+    `action` "discard": the measurement is discarded on record and made again, at most three times; "mark": it is kept
+    and marked as invalid.
     """
 
     share: float = 0.05
@@ -30,23 +30,23 @@ class ForeignUse(Struct, frozen=True, kw_only=True):
     action: str = "discard"
 
     def exceeded(self, shares: Iterable[float | None]) -> int | None:
-        """In how many samples others took that share or more, of those that tell; None where none tells."""
+        """Count the samples in which others took `share` or more; None where no sample knows others' use."""
         seen = [share for share in shares if share is not None]
         return sum(share >= self.share for share in seen) if seen else None
 
 
 class About(Struct, frozen=True, kw_only=True):
-    """What is roughly known of a model before it is fetched; only the plan's arithmetic uses it."""
+    """Hold rough facts of a model before it is fetched; only the plan's estimates use them."""
 
     gib: float | None = None
     kv_kib_per_token: float | None = None
 
 
 class Model(Struct, frozen=True, kw_only=True):
-    """One model file or snapshot. Identified by `sha256`, or by the revision or digest inside `source`.
+    """Describe one model file or snapshot, identified by `sha256`, or by the revision or digest inside `source`.
 
-    `unverified` says why neither is given; then the first fetch decides which file it is, its manifest and every
-    record hold the SHA-256 that was found, and measurements are known by it (`with_file`).
+    `unverified` says why neither is given; then the first fetch decides which file the model is, its manifest and every
+    record hold that file's SHA-256, and the names of measurements depend on it (`with_file`).
     """
 
     key: str
@@ -62,7 +62,7 @@ class Model(Struct, frozen=True, kw_only=True):
 
 
 class Engine(Struct, frozen=True, kw_only=True):
-    """One engine build: its kind (a module of servebench.engines), how it is run, and what pins its version."""
+    """Describe one engine build: its kind (a module of servebench.engines), how it is run, what pins its version."""
 
     key: str
     kind: str
@@ -77,7 +77,7 @@ class Engine(Struct, frozen=True, kw_only=True):
 
 
 class Setting(Struct, frozen=True, kw_only=True):
-    """One engine + one model file + one set of launch arguments, and the numbers of users it is measured with."""
+    """Combine one engine, one model file, one set of launch arguments, and the numbers of users to measure."""
 
     name: str
     run: str
@@ -89,17 +89,17 @@ class Setting(Struct, frozen=True, kw_only=True):
     env: dict[str, str] = {}
     request: dict[str, Any] = {}  # merged into every request body
     users: tuple[int, ...]
-    workload: dict[str, Any] = {}  # as load.workload.Workload takes it
+    workload: dict[str, Any] = {}  # keys of load.workload.Workload
     prompts_sha256: str | None = None  # over the prompt set's files
     trace_sha256: str | None = None  # of the trace's file
     processes: int | None = None  # load processes; None: the load generator's rule
     cpus: dict[str, int] | None = None  # CPUs of the `server` and of the `load` generator; None: whatever there is
-    expect: dict[str, bool | int | float | str] = {}  # facts published of this setting (tables/expected.py)
+    expect: dict[str, bool | int | float | str] = {}  # published facts of this setting (tables/expected.py)
     note: str | dict[str, str] | None = None
 
 
 class TaskSet(Struct, frozen=True, kw_only=True):
-    """What is asked of one task: the first `questions` of the file whose bytes have this SHA-256."""
+    """Select a task's questions: the first `questions` of the file whose bytes have this SHA-256."""
 
     set: str  # full, small, or a file
     sha256: str
@@ -109,7 +109,7 @@ class TaskSet(Struct, frozen=True, kw_only=True):
 
 
 class UnderLoad(Struct, frozen=True, kw_only=True):
-    """Questions asked one at a time, first of an idle server, then while `users` run the workload."""
+    """Define questions asked one at a time, first of an idle server, then while `users` run the workload."""
 
     users: int
     task: str
@@ -123,9 +123,9 @@ ALONE, LOADED = "alone", "loaded"  # the conditions of those questions
 
 
 class Evaluations(Struct, frozen=True, kw_only=True):
-    """How well each target answers: everything is asked `repeats` times, `concurrency` questions at once.
+    """Define the evaluations: each target is asked all questions `repeats` times, `concurrency` at once.
 
-    A target is a setting of the run "evaluations" without a workload. `margins`: points, by measure.
+    A target is a setting of the run "evaluations" without a workload. `margins` are points, by measure.
     """
 
     baseline: str
@@ -139,18 +139,18 @@ class Evaluations(Struct, frozen=True, kw_only=True):
 
     @property
     def answers(self) -> int:
-        """Replies each target gives to the tasks."""
+        """Return the number of replies each target gives to the tasks."""
         return self.repeats * sum(task.questions for task in self.tasks.values())
 
 
 class Runtime(Struct, frozen=True, kw_only=True):
-    """How things are run, never what is measured; changing it measures nothing again."""
+    """Define how jobs are run, never what is measured; changing it measures nothing again."""
 
     ready_timeout_s: float = 600.0
     stop_timeout_s: float = 30.0
     ports: tuple[int, int] = (20000, 29999)
     cache: str | None = None
-    scratch: str | None = None  # a folder on each node's own disk, where models are copied before they are loaded
+    scratch: str | None = None  # a folder on each node's own disk, to which models are copied before loading
     job_minutes: int | None = None  # the longest job a batch system takes
     device: str | None = None
     mirror: str | None = None
@@ -159,7 +159,7 @@ class Runtime(Struct, frozen=True, kw_only=True):
 
 
 class Session(Struct, frozen=True, kw_only=True):
-    """One (run, setting, round): the engine is started once and every number of users measured in ascending order."""
+    """Hold one (run, setting, round): the engine is started once, and all numbers of users are measured, ascending."""
 
     experiment: str
     round: int
@@ -168,17 +168,17 @@ class Session(Struct, frozen=True, kw_only=True):
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """A whole experiment."""
+    """Describe a whole experiment."""
 
     experiment: str
     title: str | dict[str, str]
-    files: tuple[str, ...] = ()  # it was read from, later over earlier; of one outside of the checkout the name alone
+    files: tuple[str, ...] = ()  # later over earlier; of a file outside the checkout only the name
     overrides: tuple[str, ...] = ()  # KEY=VALUE, as given to snakemake --config, over the files
     rounds: int
     line: Line
     reference: str | None = None  # config/references/<reference>…csv: what was published
     cost: dict[str, Any] | None = None  # price_per_hour, currency
-    deviations: tuple[str | dict[str, str], ...] = ()  # where this is not, or may not be, as the source did it
+    deviations: tuple[str | dict[str, str], ...] = ()  # where the experiment does, or may, differ from its source
     unverified: tuple[str | dict[str, str], ...] = ()  # what could not be checked
     models: dict[str, Model]
     engines: dict[str, Engine]
@@ -189,12 +189,12 @@ class Plan(Struct, frozen=True, kw_only=True):
     runtime: Runtime = Runtime()
 
     def sessions(self) -> Iterator[Session]:
-        """All sessions in the order they are run: round 1 of everything, then round 2."""
+        """Yield all sessions in the order they are run: round 1 of every setting, then round 2."""
         for round_ in range(1, self.rounds + 1):
             for rank, setting in enumerate(self.settings.values()):
                 yield Session(experiment=self.experiment, round=round_, rank=rank, setting=setting)
 
     @property
     def measurements(self) -> int:
-        """Number of measurements: settings × users × rounds."""
+        """Return the number of measurements: settings × users × rounds."""
         return self.rounds * sum(len(setting.users) for setting in self.settings.values())

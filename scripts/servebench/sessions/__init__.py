@@ -1,1 +1,1 @@
-"""One job with an engine, from its spec to the store."""
+"""Run one job with an engine, from its spec to the store."""

@@ -1,7 +1,7 @@
-"""Evaluate one target: start its engine, ask every question without an answer, keep each reply as it comes, stop.
+"""Evaluate one target: start its engine, ask every question that has no reply, store each reply at once, stop.
 
-A failure that is part of the experiment (an engine that would not start, a question without a reply) is in the result
-with its reason. A failure of the infrastructure raises, and everything answered until then is in the store.
+A failure that is part of the experiment (an engine that does not start, a question without a reply) is recorded in the
+result with its reason. A failure of the infrastructure raises; the replies received before it are in the store.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ log = logging.getLogger("servebench")
 
 
 def run(context: Context) -> None:
-    """Ask what is missing, and write `results/<experiment>/evaluations/<target>.parquet`."""
+    """Ask the missing questions, and write `results/<experiment>/evaluations/<target>.parquet`."""
     job = _Evaluation(context)
     try:
         reason: Sequence[Mark] = ()
@@ -65,7 +65,7 @@ def run(context: Context) -> None:
 
 
 class _Evaluation:
-    """A target, its questions and the files of its replies: one for each task, and two for a task under load."""
+    """Hold a target, its questions and its reply files: one for each task, and two for the task under load."""
 
     def __init__(self, context: Context) -> None:
         self.session = plan.session_from_spec(context.spec, 1, 0, context.models, context.engines)
@@ -82,7 +82,7 @@ class _Evaluation:
         self.progress: _Progress | None = None
 
     def _open(self) -> None:
-        """Read the files of replies."""
+        """Open the reply files and read what they hold."""
         self.close()
         self.files = {(name, ""): self._file(name, None) for name in self.tasks}
         if self.under_load:
@@ -94,13 +94,16 @@ class _Evaluation:
         return AnswerFile(Layout(self.context.results).replies(digest))
 
     def close(self) -> None:
-        """Close the files of replies."""
+        """Close the reply files."""
         for file in self.files.values():
             file.close()
 
     def wanted(self, condition: str = "") -> Iterator[Asked]:
-        """Yield all questions in the order of asking: first as the files have them, then, task by task, in another
-        order. Under load: the first questions of one task, once."""
+        """Yield all questions in the order of asking.
+
+        The first repeat follows the files, further repeats are shuffled task by task. Under load: the first questions
+        of one task, once.
+        """
         if condition:
             assert self.under_load
             name = self.under_load["task"]
@@ -114,7 +117,7 @@ class _Evaluation:
                     yield Asked(name, repeat, question, task.max_tokens, task.request)
 
     def missing(self, condition: str = "") -> list[Asked]:
-        """Return those of `wanted` without a reply."""
+        """Return the questions of `wanted` that have no reply."""
         return [
             asked
             for asked in self.wanted(condition)
@@ -129,22 +132,22 @@ class _Evaluation:
         return ("", ALONE, LOADED) if self.under_load else ("",)
 
     def pending(self) -> int:
-        """Count the questions without a reply."""
+        """Count the questions that have no reply."""
         return sum(len(self.missing(condition)) for condition in self.conditions)
 
     def _work(self, asked: Asked, condition: str) -> float:
-        """Estimate a question's share of the time: the tokens of its reply ÷ the questions asked at once."""
+        """Estimate a question's share of the time: tokens of its reply ÷ number of questions asked at once."""
         tokens = min(asked.max_tokens, TASKS[asked.task].reply_tokens)
         return tokens if condition else tokens / self.setting.users[0]
 
     def ask(self, published: Publisher) -> Sequence[Mark]:
-        """Ask every question without a reply; return why the engine did not last, nothing when it did."""
+        """Ask every question that has no reply; return why the engine failed, empty when it did not."""
         context, setting = self.context, self.setting
         model_path, model = context.weights(setting)
         log.info("evaluations %s: starting %s", setting.name, setting.engine.kind)
         try:
             with context.launched(self.session, model_path) as server:
-                self._open()  # another job may have asked the same while this one waited for the device
+                self._open()  # another job may have asked the same questions while this job waited for the device
                 self._keep_session(**_facts(server, setting, model), prompt_tokens=self._prompt_tokens(server))
                 work = [self._work(asked, c) for c in self.conditions for asked in self.missing(c)]
                 self.progress = _Progress(setting.name, len(work), sum(work), published)
@@ -154,7 +157,7 @@ class _Evaluation:
                     raise _first(group) from None
                 if not server.alive():
                     said = server.log_tail()
-                    raise engines.LaunchFailed("the server died while it was asked: " + _last_line(said), said)
+                    raise engines.LaunchFailed("the server died while answering: " + _last_line(said), said)
                 self._keep_session(differences=msgspec.convert(server.check(), list[replies.Difference]))
         except engines.LaunchFailed as error:
             log.error("evaluations %s: %s", setting.name, error.reason)
@@ -170,7 +173,7 @@ class _Evaluation:
         )
 
     def _load(self, endpoint: Endpoint) -> AbstractAsyncContextManager[Counts]:
-        """Run the experiment's workload with the load generator, as a session of this setting would."""
+        """Load the endpoint with the experiment's workload, as a session of this setting would."""
         assert self.under_load
         return loaded(
             endpoint,
@@ -191,7 +194,7 @@ class _Evaluation:
 
                 def answered(asked: Asked, answer: replies.Answer, condition: str = condition) -> bool:
                     if answer.failed is not None and not server.alive():
-                        return False  # the engine's fault, not the question's
+                        return False  # the engine failed, not the question
                     self._keep(asked, answer, condition)
                     return True
 
@@ -205,7 +208,7 @@ class _Evaluation:
                             finally:
                                 self._keep_session(load=replace(load))
                         elif server.alive():
-                            said = "evaluations %s: nothing is asked under load: no request of it succeeded (%s)"
+                            said = "evaluations %s: no question asked under load: all requests of the load failed (%s)"
                             log.error(said, setting.name, load.failed)
                 else:
                     await ask_all(client, endpoint, questions, at_once, self.seed, answered)
@@ -227,7 +230,7 @@ class _Evaluation:
             file.append(replies.SessionLine(session=session))
 
     def _prompt_tokens(self, server: engines.Server) -> dict[str, list[int] | None]:
-        """Ask which token ids the server makes of the first question of each task."""
+        """Ask the server for the token ids of each task's first question."""
         endpoint, ids_of = self._endpoint(server), engines.ADAPTERS[self.setting.engine.kind].prompt_tokens
         headers = endpoint.request_headers()
         with httpx.Client(base_url=server.url, headers=headers, timeout=30.0, trust_env=False) as client:
@@ -237,7 +240,7 @@ class _Evaluation:
             }
 
     def write(self, reason: Sequence[Mark]) -> None:
-        """Write the replies as a table, with the sessions they come from."""
+        """Write the replies as a table, together with the sessions that got them."""
         rows = []
         for condition in self.conditions:
             for asked in self.wanted(condition):
@@ -273,12 +276,12 @@ class _Evaluation:
 
 
 def _first(error: Exception) -> Exception:
-    """Return the first fault in a group of those of concurrent tasks."""
+    """Return the first exception of a group that concurrent tasks raised."""
     return _first(error.exceptions[0]) if isinstance(error, ExceptionGroup) else error
 
 
 def shuffled(questions: Sequence[Question], seed: int) -> list[Question]:
-    """Return the questions in another order, the same on every machine (`random` may change with Python)."""
+    """Shuffle the questions, the same way on every machine (`random` may change with Python)."""
     return sorted(questions, key=lambda question: hashlib.sha256(f"{seed} {question.question_id}".encode()).digest())
 
 
@@ -291,7 +294,7 @@ def _row(target: str, asked: Asked, reply: replies.Reply) -> dict[str, Any]:
 
 
 def _facts(server: engines.Server, setting: plan.Setting, model: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Describe a session: which server ran, and on which machine."""
+    """Describe a session: its server and its machine."""
     return {
         "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "engine_version": server.version,
@@ -311,9 +314,10 @@ def _last_line(text: str) -> str:
 
 
 class _Progress:
-    """Report questions asked and failed and the time left: to `servebench watch`, and now and then on the console.
+    """Report progress and the time left, to `servebench watch` always and to the console now and then.
 
-    The time left is that of the work left: one problem takes as long as dozens of choices, and comes after them.
+    The time left follows from the work left rather than from the number of questions: one problem takes as long as
+    dozens of multiple choices, and is asked after them.
     """
 
     def __init__(self, target: str, total: int, work: float, published: Publisher) -> None:
@@ -324,7 +328,7 @@ class _Progress:
         self.told = 0.0
 
     def say(self, task: str, condition: str, work: float, *, failed: bool) -> None:
-        """Count one more answer and report it."""
+        """Count one more reply and report the progress."""
         self.done += 1
         self.worked += work
         self.failed += failed

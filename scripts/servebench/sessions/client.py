@@ -1,4 +1,4 @@
-"""Ask a server questions, some at a time, and hand over each reply as it comes."""
+"""Ask a server questions, several at a time, and pass on each reply as it arrives."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CONNECT_TIMEOUT_S = 10.0
 
 
 def client_for(endpoint: Endpoint, connections: int) -> httpx.AsyncClient:
-    """Make a client for so many requests at once."""
+    """Make an HTTP client for `connections` requests at once."""
     return httpx.AsyncClient(
         headers=endpoint.request_headers(),
         timeout=httpx.Timeout(TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
@@ -34,7 +34,7 @@ def client_for(endpoint: Endpoint, connections: int) -> httpx.AsyncClient:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One question to ask: in which repeat, how long the reply may be, and what else its request's body holds."""
+    """Describe one question to ask: its repeat, the reply's token limit, and further keys of the request's body."""
 
     task: str
     repeat: int
@@ -48,7 +48,7 @@ class Asked:
         return [{"role": "user", "content": TASKS[self.task].prompt(self.question)}]
 
     def body(self, endpoint: Endpoint, seed: int) -> dict[str, Any]:
-        """Return the body of the request that asks `endpoint` the question."""
+        """Build the body of the request that asks `endpoint` this question."""
         base = {
             "model": endpoint.model,
             "messages": self.messages,
@@ -60,7 +60,7 @@ class Asked:
 
 
 async def complete(client: httpx.AsyncClient, url: str, content: Mapping[str, Any]) -> Answer:
-    """Ask for one chat completion, not streamed, once more when the connection breaks."""
+    """Request one chat completion, not streamed; retry once when the connection breaks."""
     began = time.monotonic()
     got: dict[str, Any] = {}
     for _ in range(2):
@@ -99,7 +99,7 @@ async def ask_all(
     seed: int,
     answered: Callable[[Asked, Answer], bool],
 ) -> None:
-    """Ask everything in this order, `concurrency` at a time; stop asking when `answered` returns False."""
+    """Ask the questions in this order, `concurrency` at a time; stop when `answered` returns False."""
     waiting = iter(questions)
     going_on = True
 

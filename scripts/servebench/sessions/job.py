@@ -1,4 +1,4 @@
-"""What a job with an engine is given by the workflow: a session that measures, or an evaluation that asks."""
+"""Provide what a job with an engine needs, for a session that measures and an evaluation that asks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = logging.getLogger("servebench")
 
 
 def workload_of(configured: Mapping[str, Any]) -> Workload:
-    """A configured workload as the load generator takes it, from whatever folder: its files are the project's."""
+    """Make the load generator's workload of a configured one; its relative paths start at the project's root."""
     root = Path(os.path.relpath(ROOT))
     named = {key: configured[key] for key in ("prompts", "trace") if key in configured}
     files = {key: str(root / name) for key, name in named.items() if not (BUILT_IN / name).is_dir()}
@@ -33,30 +33,33 @@ def workload_of(configured: Mapping[str, Any]) -> Workload:
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """Where a job works and how; of it only the spec decides what is measured or answered."""
+    """Hold a job's spec, folders and runtime; the spec alone decides what is measured or answered."""
 
     spec: str
-    models: dict[str, plan.Model]  # as configured, with their sources
-    engines: dict[str, plan.Engine]  # as configured, with the paths of their binaries
+    models: dict[str, plan.Model]  # as configured, with sources
+    engines: dict[str, plan.Engine]  # as configured, with paths of binaries
     results: Path  # results/<experiment>
     runtime: plan.Runtime
     engine_log: Path
     retry_failed: bool
 
     def identified(self, setting: plan.Setting) -> Context:
-        """The same, with the spec as `identified` has it."""
+        """Return this context with the spec made by `outlook.inventory.identified`."""
         return replace(self, spec=identified(self.spec, setting, self.results))
 
     def weights(self, setting: plan.Setting) -> tuple[Path | None, dict[str, Any] | None]:
-        """(the setting's model file, its manifest), fetched again where the cache has lost it; a server that is
-        reached by its address, or only simulated, has neither. InfrastructureError when the manifest is of another."""
+        """Return (the setting's model file, its manifest), fetching the file again where the cache has lost it.
+
+        Both are None for a server reached by URL, and for a simulated one. Raises InfrastructureError when the manifest
+        belongs to another model.
+        """
         if not engines.ADAPTERS[setting.engine.kind].loads_model:
             return None, None
         model = self.models[setting.model.key]
         manifest = manifest_of(model, self.results)
         if manifest is None:
             path = Layout(self.results).model(model.key)
-            raise engines.InfrastructureError(f"{path}: is not of models.{model.key}; remove it and run the same again")
+            raise engines.InfrastructureError(f"{path}: is not of models.{model.key}; remove it and run again")
         path = models.ensure(
             manifest,
             model,
@@ -69,7 +72,7 @@ class Context:
         return path, manifest
 
     def launched(self, session: plan.Session, model_path: Path | None) -> AbstractContextManager[Server]:
-        """The session's server, while it runs; raises as `engines.launched`."""
+        """Run the session's server in a `with` block; raises as `engines.launched`."""
         engine = session.setting.engine
         return engines.launched(
             session,
@@ -80,7 +83,7 @@ class Context:
         )
 
     def _environment(self, name: str, lock_sha256: str | None) -> dict[str, Any]:
-        """What a rule has made; made here where that was of another lock, or on another machine."""
+        """Return the environment a rule has made, or make one where that has another lock or is on another machine."""
         made = dict(json.loads(Layout(self.results).environment(name).read_text(encoding="utf-8")))
         if made["lock_sha256"] == lock_sha256 and Path(made["python"]).exists():
             return made

@@ -1,7 +1,7 @@
-"""One (run, setting, round): start the engine, check that it is what was asked, measure each number of users, stop.
+"""Run one session: start the engine, check its settings, measure each number of users, stop.
 
-What fails as part of the experiment becomes a row with its reason. What fails as infrastructure raises, and everything
-measured until then is in the store.
+A session is one (run, setting, round). A failure that is part of the experiment becomes a row with its reason. A
+failure of the infrastructure raises; the measurements made before it are in the store.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ log = logging.getLogger("servebench")
 
 
 def run(session: plan.Session, context: Context) -> None:
-    """Make every measurement of the session exist under measurements/: linked where known, measured where missing."""
+    """Put every measurement of the session under measurements/: link those in the store, make the missing ones."""
     kept = measurements.Store(context.results)
     setting = session.setting
     context = context.identified(setting)
@@ -70,7 +70,7 @@ def run(session: plan.Session, context: Context) -> None:
 
 
 def _linked(kept: measurements.Store, digest: str, output: Path) -> bool:
-    """Whether the measurement is there; `output` then stands for it."""
+    """Link `output` to the measurement if the store holds it, and return whether it does."""
     there = kept.status(digest) is not None
     if there:
         kept.link(digest, output)
@@ -78,7 +78,7 @@ def _linked(kept: measurements.Store, digest: str, output: Path) -> bool:
 
 
 class _Measuring:
-    """The part of a session that needs the engine."""
+    """Run the part of a session that needs the engine."""
 
     def __init__(self, session: plan.Session, context: Context, kept: measurements.Store, published: Publisher) -> None:
         self.session, self.context, self.kept, self.published = session, context, kept, published
@@ -117,11 +117,11 @@ class _Measuring:
                     self._keep(users, self._facts(log_tail=error.log_tail), failed=error.marks)
 
     def _linked(self, users: int) -> bool:
-        """Whether another session has measured it while this one waited for the device."""
+        """Link the measurement if another session has made it while this session waited for the device."""
         return _linked(self.kept, self._digest(users), self._output(users))
 
     def _measure(self, server: engines.Server, watcher: Watcher, users: int) -> None:
-        """One number of users, again while others use the device, at most ATTEMPTS times."""
+        """Measure one number of users; repeat while others use the device, at most ATTEMPTS times."""
         for attempt in range(1, ATTEMPTS + 1):
             age_s = (time.monotonic_ns() - server.launched_ns) / 1e9
             log_start, self.log_before = server.log_size(), ""
@@ -147,7 +147,7 @@ class _Measuring:
             self.users_before.append(users)
             served = llama_log.served(
                 server.log_since(log_start), self.log_before
-            )  # before `check` asks something itself
+            )  # before `check` sends requests of its own
             telemetry = watcher.table(measured.meta.load_start_ns, measured.meta.load_end_ns)
             rule = self.context.runtime.foreign_use
             foreign = rule.exceeded(telemetry["foreign_utilisation"].to_pylist())
@@ -180,8 +180,8 @@ class _Measuring:
     ) -> None:
         """Write the measurement into the store and link its file under measurements/ to it.
 
-        `failed` is why nothing was measured. With a reason why it is `discarded`, the measurement is on record as
-        discarded and nowhere else.
+        `failed` is why nothing was measured. With a reason in `discarded`, the measurement is kept only among the
+        discarded ones.
         """
         setting = self.setting
         digest = self._digest(users)
@@ -213,7 +213,7 @@ class _Measuring:
             ),
         )
         if discarded is None and self.kept.status(digest):
-            discarded = "another session has measured it at the same time"
+            discarded = "another session has made this measurement at the same time"
         if discarded:
             self.kept.write_discarded(record, discarded)
         else:
@@ -221,14 +221,14 @@ class _Measuring:
         self._linked(users)
 
     def _facts(self, **facts: Any) -> SessionFacts:
-        """This session, with what is known of its server."""
+        """Make the session's facts from those known of its server."""
         log_path = str(self.context.engine_log)
         return SessionFacts(session_id=self.session_id, launched_at=self.launched_at, log=log_path, **facts)
 
     def _served_facts(
         self, server: engines.Server, watcher: Watcher, age_s: float, users_before: list[int]
     ) -> SessionFacts:
-        """This session with its running server; it has measured `users_before` since it was launched."""
+        """Make the session's facts with its running server, which has measured `users_before` since its launch."""
         return self._facts(
             engine_version=server.version,
             engine_build=server.build,
@@ -251,24 +251,24 @@ class _Measuring:
         return plan.measurement_id(self.context.spec, users, self.session.round)
 
     def _seed(self, users: int, attempt: int) -> int:
-        """Different number lines in every measurement, the same ones when it is repeated elsewhere."""
+        """Return a seed that gives each measurement number lines of its own, the same when it is repeated elsewhere."""
         return int(plan.digest([self._digest(users), attempt])[:8], 16)
 
     def _name(self) -> str:
         return f"{self.setting.run} {self.setting.name} round {self.session.round}"
 
     def _begin(self, server: engines.Server, log_start: int) -> None:
-        """Keep what the server's log tells of what comes before the load."""
+        """Keep what the server's log reports from before the load."""
         self.log_before = server.log_since(log_start)
 
     def _tell(self, watcher: Watcher, users: int, news: Mapping[str, Any]) -> None:
-        """What is known while it is measured, for those who watch; tokens are only counted afterwards."""
+        """Publish the progress of a running measurement; tokens are only counted afterwards."""
         sample = watcher.latest() or {}
         device = {name: sample.get(name) for name in ("memory_bytes", "foreign_utilisation")}
         self.published.tell(users=users, memory_kind=watcher.kind, **device, **news)
 
     def _say(self, users: int, measured: Measurement) -> None:
-        """One line on the console: which measurement of how many, what it gave, time left."""
+        """Log one line: the measurement's number, its figures, time left."""
         path = Layout(self.context.results).plan
         whole = plan.from_json(path.read_bytes()) if path.exists() else None
         line = whole.line if whole else Line()

@@ -1,7 +1,6 @@
-"""How far a running job is: one small JSON file under `<results>/progress`, replaced about once a second.
+"""Publish how far a running job is: one small JSON file under `<results>/progress`, replaced about once a second.
 
-It is written by the session or evaluation, outside of the load processes, and only for people to look at:
-`servebench watch`.
+The session or evaluation writes the file, outside of the load processes; only `servebench watch` reads it.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from servebench.engines import devices
 from servebench.plan.layout import Layout
 
 LOADING = ("warmup", "window", "drain", "whole")  # phases of a session
-ASKING = "asking"  # the one of an evaluation
-SILENT_S = 900.0  # a job on another node that has said nothing for so long is taken for gone
+ASKING = "asking"  # the only phase of an evaluation
+SILENT_S = 900.0  # a job on another node that has published nothing for this long counts as gone
 log = logging.getLogger("servebench")
 
 
@@ -36,7 +35,7 @@ class _Last(Struct):
 
 
 class _Said(Struct):
-    """What every file says, and what it may say besides."""
+    """Hold the content of a progress file: keys every file has, and optional ones."""
 
     kind: Literal["session", "evaluation"]
     phase: str
@@ -76,10 +75,10 @@ _BY_PHASE: Mapping[str, type[_Said]] = {**dict.fromkeys(LOADING, _Loading), ASKI
 
 
 class Publisher:
-    """Says how things stand with a job until the end of the `with` block, which removes the file."""
+    """Publish a job's progress inside a `with` block, at whose end the file is removed."""
 
     def __init__(self, results: Path, session: plan.Session, kind: str = "session") -> None:
-        """`results` is results/<experiment>; `kind`: session, or evaluation."""
+        """Name the file. `results` is results/<experiment>; `kind` is session or evaluation."""
         setting = session.setting
         self.path = Layout(results).progress / f"{kind}-{setting.run}-{setting.name}-round{session.round}.json"
         own = psutil.Process()
@@ -103,11 +102,11 @@ class Publisher:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with suppress(OSError):  # where nothing could be written there is nothing to remove
+        with suppress(OSError):  # where writing failed, no file exists
             self.path.unlink()
 
     def tell(self, **news: Any) -> None:
-        """Publish what was said so far and `news`. A disk that cannot be written disturbs no measurement."""
+        """Publish `news` and the earlier values. A disk that cannot be written disturbs no measurement."""
         self.said |= news | {"told_at_s": time.time()}
         if self.broken:
             return
@@ -122,14 +121,14 @@ class Publisher:
 
 
 def running(results: Path) -> Iterator[dict[str, Any]]:
-    """What each job that still runs said last, in the order of their names; damaged files are passed over."""
+    """Yield the latest progress of each running job, in order of name; damaged files are skipped."""
     for path in sorted(Layout(results).progress.glob("*.json")):
         try:
             content = path.read_bytes()
             phase = msgspec.json.decode(content, type=_Said).phase
             msgspec.json.decode(content, type=_BY_PHASE.get(phase, _Said))
         except (FileNotFoundError, ValueError):
-            continue  # it ended just now, the machine did while it was written, or another version writes it
+            continue  # the job has just ended, the machine died while writing, or another version wrote the file
         said = json.loads(content)
         if _alive(said):
             yield said

@@ -1,1 +1,1 @@
-"""Measurements and replies as kept: typed, versioned, never overwritten."""
+"""Keep measurements and replies: typed, versioned, never overwritten."""

@@ -1,10 +1,10 @@
-"""Raw measurements on disk: one Parquet file each, named by what determines it, never overwritten, discarded.
+"""Keep each raw measurement in a Parquet file named by the digest of its spec; never overwrite it, only discard it.
 
-`results/<experiment>/store/<digest>.parquet` is the measurement; the files under `measurements/` Snakemake sees are
-hard links to it. Whatever happens to a job, a finished measurement stays; a session that runs again links what is there
-and measures only what is missing.
+`results/<experiment>/store/<digest>.parquet` is the measurement; the files under `measurements/` that Snakemake sees
+are hard links to it. Whatever happens to a job, a finished measurement stays; a session that runs again links the
+stored measurements and makes only the missing ones.
 
-A file's rows are its requests (`load.records.REQUESTS_SCHEMA`) with the chunks of each as two list columns; all else
+A file's rows are its requests (`load.records.REQUESTS_SCHEMA`) with the chunks of each as two list columns; the rest
 (`store.records.Metadata`) is JSON in the file's `servebench` metadata.
 """
 
@@ -37,23 +37,23 @@ LIST_COLUMNS = {"chunk_arrival_ns": "arrival_ns", "chunk_tokens": "tokens"}
 
 
 class Record(Metadata, frozen=True, kw_only=True):
-    """One measurement as kept. `requests` and `chunks` are empty when `status` is "failed"."""
+    """Hold one measurement. `requests` and `chunks` are empty when `status` is "failed"."""
 
     requests: pa.Table
     chunks: pa.Table
 
     @property
     def loaded(self) -> LoadMeta:
-        """How it was loaded; only where `status` is "ok"."""
+        """Return how the server was loaded; only for `status` "ok"."""
         assert self.meta
         return self.meta
 
 
 @dataclass(frozen=True, kw_only=True)
 class Discarded:
-    """A measurement that was thrown out: its file, which it was (PLACE), why, and when (ISO 8601 UTC).
+    """Describe a discarded measurement: its file, its place (PLACE), why and when it was discarded (ISO 8601 UTC).
 
-    `metadata` is None where the file is damaged.
+    `metadata` is None for a damaged file.
     """
 
     file: Path
@@ -64,7 +64,7 @@ class Discarded:
 
 
 def write(record: Record, path: Path) -> None:
-    """Write `record` to `path` in one step; refuses to replace an existing file."""
+    """Write `record` to `path` atomically. Raises StoreError when `path` exists."""
     if record.status not in ("ok", "failed"):
         raise StoreError(f"{path}: status: {record.status!r} is neither ok nor failed")
     table = _with_chunks(check_requests(record.requests), check_chunks(record.chunks, record.requests))
@@ -79,7 +79,7 @@ def write(record: Record, path: Path) -> None:
 
 
 def read(path: Path) -> Record:
-    """Read the record in `path`; StoreError names a file that is damaged, or newer than this code."""
+    """Read the record in `path`. Raises StoreError for a file that is damaged or newer than this code."""
     with parquet.named(path, REMEDY):
         table, metadata = parquet.read(path, MEASUREMENT)
         rows, chunks = _without_chunks(table)
@@ -89,37 +89,37 @@ def read(path: Path) -> Record:
 
 
 def read_metadata(path: Path) -> Metadata:
-    """Read all of the record in `path` but its rows, which stay unchecked."""
+    """Read the metadata of the record in `path`, without reading or checking its rows."""
     with parquet.named(path, REMEDY):
         return parquet.read_metadata(path, MEASUREMENT)
 
 
 class Store:
-    """The measurements of one experiment under `results/<experiment>`."""
+    """Manage the measurements of one experiment under `results/<experiment>`."""
 
     def __init__(self, experiment_dir: Path) -> None:
         self._layout = Layout(experiment_dir)
 
     def path(self, digest: str) -> Path:
-        """Where the measurement named `digest` is or will be."""
+        """Return the path of the measurement named `digest`, whether or not it exists."""
         return self._layout.stored(digest)
 
     def status(self, digest: str) -> str | None:
-        """Say whether the measurement named `digest` is "ok" or "failed"; None when it is not in the store."""
+        """Return "ok" or "failed" for the measurement named `digest`; None when it is not in the store."""
         path = self.path(digest)
         return read_metadata(path).status if path.exists() else None
 
     def link(self, digest: str, output: Path) -> None:
-        """Make `output` the measurement named `digest`, as new as now, so that Snakemake takes it as just made."""
+        """Link `output` to the measurement named `digest`, and touch it, so that Snakemake takes it as just made."""
         output.parent.mkdir(parents=True, exist_ok=True)
         output.unlink(missing_ok=True)
         _link_new(self.path(digest), output)
         os.utime(output)
 
     def discard(self, digest: str, why: str, place: Mapping[str, Any] | None = None) -> Path:
-        """Throw a measurement out: it moves to store/discarded with its reason, and its link is removed.
+        """Discard a measurement: move it to store/discarded with its reason, and remove its link.
 
-        `place` (PLACE) is for a damaged file, which cannot say which measurement it is.
+        `place` (PLACE) names the measurement of a damaged file, which cannot name it itself.
         """
         path = self.path(digest)
         place = place or read_metadata(path).identity.place
@@ -131,11 +131,14 @@ class Store:
         return kept
 
     def write_discarded(self, record: Record, why: str) -> None:
-        """Keep a measurement that was never to count, with its reason; it has not been in the store as a good one."""
+        """Keep a measurement as discarded from the start, with its reason; it was never in the store."""
         write(record, self._noted(record.identity.digest, why, record.identity.place))
 
     def _noted(self, digest: str, why: str, place: Mapping[str, Any]) -> Path:
-        """Write why something is discarded; where it is to go. The note means nothing before it is there."""
+        """Write the note of why a measurement is discarded, and return where its file has to be moved.
+
+        The note has no meaning until the file is there.
+        """
         folder = self._layout.discarded
         folder.mkdir(parents=True, exist_ok=True)
         number = next(n for n in itertools.count(1) if not list(folder.glob(f"{digest}-{n}.*")))
@@ -148,21 +151,21 @@ class Store:
         return kept
 
     def discarded(self) -> Iterator[Discarded]:
-        """All discarded measurements, oldest first."""
+        """Yield all discarded measurements, oldest first."""
         paths = self._layout.discarded.glob("*.json")
-        # Killed between the note and the move, what was to be discarded is still there.
+        # A process killed between note and move leaves the measurement undiscarded.
         notes = [(_note(path), path) for path in paths if path.with_suffix(".parquet").exists()]
         for note, path in sorted(notes, key=lambda pair: (pair[0]["discarded_at"], pair[1])):
             yield _discarded(note, path.with_suffix(".parquet"))
 
 
 def _note(path: Path) -> dict[str, Any]:
-    """Why and when a measurement was discarded."""
+    """Read why and when a measurement was discarded."""
     try:
         note = json.loads(path.read_text(encoding="utf-8"))
         return {name: note[name] for name in ("why", "discarded_at", "place")}
     except (ValueError, TypeError, KeyError) as error:
-        raise StoreError(f"{path}: is no readable note of why something was discarded ({error}); remove it") from error
+        raise StoreError(f"{path}: is not a readable note of a discarded measurement ({error}); remove it") from error
 
 
 def _discarded(note: dict[str, Any], file: Path) -> Discarded:
@@ -174,7 +177,7 @@ def _discarded(note: dict[str, Any], file: Path) -> Discarded:
 
 @contextmanager
 def _beside(path: Path) -> Iterator[Path]:
-    """An empty file in `path`'s folder, readable as others are, that is gone afterwards unless it was renamed."""
+    """Make an empty file with ordinary permissions in `path`'s folder; remove it after the block unless renamed."""
     handle, name = tempfile.mkstemp(prefix=".writing-", dir=path.parent)
     os.close(handle)
     temporary = Path(name)
@@ -186,7 +189,10 @@ def _beside(path: Path) -> Iterator[Path]:
 
 
 def _link_new(source: Path, target: Path) -> None:
-    """Hard link, or a whole copy on file systems that have none; fails when `target` exists."""
+    """Hard-link `target` to `source`, or copy it where the file system has no hard links.
+
+    Raises StoreError when `target` exists.
+    """
     try:
         os.link(source, target)
     except FileExistsError:
@@ -200,7 +206,7 @@ def _link_new(source: Path, target: Path) -> None:
 
 
 def _with_chunks(requests: pa.Table, chunks: pa.Table) -> pa.Table:
-    """Requests with the chunks of each as list columns, in their order."""
+    """Add the chunks of each request, in order, to the requests as list columns."""
     ids, owners = requests["request_id"].to_numpy(), chunks["request_id"].to_numpy()
     by_owner = np.argsort(owners, kind="stable")
     first = np.searchsorted(owners, ids, "left", sorter=by_owner)
@@ -215,7 +221,7 @@ def _with_chunks(requests: pa.Table, chunks: pa.Table) -> pa.Table:
 
 
 def _without_chunks(table: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """The inverse of `_with_chunks`."""
+    """Split a table into requests and chunks: the inverse of `_with_chunks`."""
     table = table.replace_schema_metadata(None)
     lists = {column: table[name].combine_chunks() for name, column in LIST_COLUMNS.items()}
     counts = lists["tokens"].value_lengths().to_numpy(zero_copy_only=False)

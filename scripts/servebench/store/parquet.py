@@ -1,6 +1,7 @@
-"""Parquet files whose metadata is JSON. Every page has a checksum; the JSON and the number of rows have a digest.
+"""Write and read Parquet files whose metadata is JSON.
 
-A file of format 0, written before there were formats, has neither; it is read as it is.
+Every page has a checksum; the JSON and the number of rows have a digest. A file of format 0, from before formats were
+numbered, has neither and is read without these checks.
 """
 
 from __future__ import annotations
@@ -25,35 +26,35 @@ Part = TypeVar("Part", bound=msgspec.Struct)
 
 
 class StoreError(Fault):
-    """A stored file that cannot be read or written; names the file and what to do."""
+    """A stored file cannot be read or written; the message names the file and the remedy."""
 
 
 class Damaged(StoreError):
-    """A stored file that is not what was written."""
+    """A stored file is not what was written."""
 
 
 class Newer(StoreError):
-    """A stored file of a format that only a later servebench knows."""
+    """A stored file has a format that only a later servebench knows."""
 
 
 @dataclass(frozen=True)
 class Format(Generic[Part]):
-    """A kind of stored content, the number of its format, and how content of each older format becomes newer by one."""
+    """Describe a kind of stored content: its struct, its format number, and one upgrade from each older format."""
 
     kind: type[Part]
     number: int
     upgrades: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]]
 
     def read(self, content: dict[str, Any]) -> Part:
-        """Build the struct from content of this format or an older one; content that names no format is of format 0.
+        """Build the struct from content of this format or an older one; content without a format has format 0.
 
         Raises Newer, and KeyError, TypeError or ValueError for content of another shape.
         """
         found = content.get("format", 0)
         if type(found) is not int or found < 0:
-            raise ValueError(f"format: {found!r} is not a format")
+            raise ValueError(f"format: {found!r} is not a format number")
         if found > self.number:
-            told = f"is of format {found}, and this servebench reads formats up to {self.number}"
+            told = f"has format {found}, and this servebench reads formats up to {self.number}"
             raise Newer(f"{told}; use the servebench that wrote it, or a later one")
         for number in range(found, self.number):
             content = self.upgrades[number](content)
@@ -61,7 +62,7 @@ class Format(Generic[Part]):
 
 
 def encoded(content: msgspec.Struct) -> bytes:
-    """Write as JSON; raises ValueError for a number that is NaN or infinite: what was not measured is null."""
+    """Encode as JSON. Raises ValueError for NaN and infinities: what was not measured is null."""
     return json.dumps(msgspec.to_builtins(content), ensure_ascii=False, allow_nan=False).encode()
 
 
@@ -77,13 +78,13 @@ def write(table: pa.Table, content: msgspec.Struct, file: BinaryIO) -> None:
 
 
 def read(path: Path, form: Format[Part]) -> tuple[pa.Table, Part]:
-    """Read a table and its metadata, with the checksums of both where they have some; to be called within `named`."""
+    """Read a table and its metadata, and verify their checksums if any; call this within `named`."""
     table = pq.read_table(path, page_checksum_verification=True)
     return table.replace_schema_metadata(None), _content(table.schema.metadata, table.num_rows, form)
 
 
 def read_metadata(path: Path, form: Format[Part]) -> Part:
-    """Read the metadata alone; to be called within `named`."""
+    """Read the metadata alone; call this within `named`."""
     footer = pq.read_metadata(path)
     return _content(footer.metadata, footer.num_rows, form)
 
@@ -97,7 +98,7 @@ def _content(metadata: Mapping[bytes, bytes] | None, rows: int, form: Format[Par
     text = found[METADATA_KEY]
     digest = found.get(DIGEST_KEY)
     if digest is not None and digest != _digest(text, rows):
-        raise ValueError("its metadata and number of rows are not what its digest says")
+        raise ValueError("its metadata and number of rows do not match its digest")
     content = json.loads(text)
     if digest is None and "format" in content:
         raise ValueError("its metadata has no digest")
@@ -106,7 +107,7 @@ def _content(metadata: Mapping[bytes, bytes] | None, rows: int, form: Format[Par
 
 @contextmanager
 def named(path: Path, remedy: str) -> Iterator[None]:
-    """Raise what goes wrong in the block as Damaged or Newer with the file's name; `remedy` is for a damaged one."""
+    """Convert errors in the block to Damaged or Newer that name the file; `remedy` is for a damaged file."""
     try:
         yield
     except Newer as error:

@@ -1,7 +1,7 @@
-"""What is kept beside the rows of a measurement: which it was, how it was loaded, and where it comes from.
+"""Define the metadata of a stored measurement: its identity, its load, and its provenance.
 
-A change of these structs raises FORMAT by one and adds a function to `MEASUREMENT.upgrades` that turns the content of
-the format before into the new one.
+A change of these structs raises FORMAT by one and adds a function to `MEASUREMENT.upgrades` that converts content of
+the previous format to the new one.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ FORMAT = 1
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of what is kept beside the rows: immutable, plain JSON when written, None where nothing is known."""
+    """Base of the metadata: immutable, stored as plain JSON, None where a fact is unknown."""
 
 
 class Identity(Facts, frozen=True, kw_only=True):
-    """Which measurement it is. `rank` is its setting's place in the experiment when it was measured."""
+    """Identify a measurement. `rank` is its setting's place in the experiment at the time of measuring."""
 
     experiment: str
     run: str
@@ -63,12 +63,12 @@ class Identity(Facts, frozen=True, kw_only=True):
 
     @property
     def place(self) -> dict[str, Any]:
-        """As `plan.layout.PLACE`."""
+        """Return the place as `plan.layout.PLACE` has it."""
         return {"run": self.run, "setting": self.setting, "round": self.round, "users": self.users}
 
 
 class ColdStart(Facts, frozen=True, kw_only=True):
-    """Seconds from the launch until the process ran, was healthy and had given a first token."""
+    """Hold the seconds from launch until the process ran, was healthy, and had sent a first token."""
 
     process_s: float | None = None
     healthy_s: float | None = None
@@ -76,15 +76,15 @@ class ColdStart(Facts, frozen=True, kw_only=True):
 
 
 class SessionFacts(Facts, frozen=True, kw_only=True):
-    """The server that was measured, and how long it had run. `facts` is what an engine says of itself.
+    """Describe the server that was measured, and how long it had run. `facts` is what the engine reports of itself.
 
-    Of a server that did not start only the first four are known.
+    For a server that did not start only the first four fields are known.
     """
 
     session_id: str
     launched_at: str | None = None
     log: str | None = None
-    log_tail: str | None = None  # of a launch that failed
+    log_tail: str | None = None  # end of the log of a failed launch
     engine_version: str | None = None
     engine_build: str | None = None
     node: str | None = None
@@ -100,12 +100,12 @@ class SessionFacts(Facts, frozen=True, kw_only=True):
 
     @property
     def device(self) -> str | None:
-        """The node and its devices that the server had, as tables name them."""
+        """Return the server's node and devices as tables name them."""
         return f"{self.node} {', '.join(self.devices)}" if self.devices else None
 
 
 class ModelFile(Facts, frozen=True, kw_only=True):
-    """The manifest of the model that was loaded (`models.fetch`)."""
+    """Hold the manifest of the loaded model (`models.fetch`)."""
 
     key: str
     name: str
@@ -123,14 +123,14 @@ class ModelFile(Facts, frozen=True, kw_only=True):
 
 
 class Software(Facts, frozen=True, kw_only=True):
-    """The servebench that measured."""
+    """Describe the servebench that measured."""
 
     version: str
     protocol: int
 
 
 class Level(Facts, frozen=True, kw_only=True):
-    """One number of users of a calibration; errors in seconds, `beyond` is what of it was out of bounds."""
+    """Hold a calibration's result for one number of users; errors in seconds, `beyond` lists the bounds it missed."""
 
     variant: str
     users: int
@@ -150,7 +150,7 @@ class Level(Facts, frozen=True, kw_only=True):
 
 
 class Calibration(Facts, frozen=True, kw_only=True):
-    """The load generator's own errors on this machine (`load.calibrate.record`)."""
+    """Hold the load generator's own errors on this machine (`load.calibrate.record`)."""
 
     protocol: int | None = None
     machine: dict[str, Any] | None = None
@@ -162,7 +162,7 @@ class Calibration(Facts, frozen=True, kw_only=True):
 
 
 class Provenance(Facts, frozen=True, kw_only=True):
-    """What a measurement was made with; `model` is null for an engine that loads no file of ours."""
+    """Describe what a measurement was made with; `model` is null for an engine that loads no configured file."""
 
     machine: Machine
     model: ModelFile | None = None
@@ -173,18 +173,17 @@ class Provenance(Facts, frozen=True, kw_only=True):
 
 
 class Metadata(Facts, frozen=True, kw_only=True):
-    """All of a record but its rows.
+    """Hold all of a record except its rows.
 
-    `telemetry`: samples of the machine by column (`machine.watcher.TELEMETRY_SCHEMA`). `served`: the requests as
-    llama-server's log has them (`engines.llama_log.Request`), by column, numbered as there; {} where the server writes
-    no such log. `foreign_use`: from when on others' use of the device counts against it, as configured when it was
-    measured.
+    `telemetry`: samples of the machine by column (`machine.watcher.TELEMETRY_SCHEMA`). `served`: the requests in
+    llama-server's log (`engines.llama_log.Request`), by column, with the log's numbers; {} for servers without such a
+    log. `foreign_use`: the configured limit of others' use of the device at the time of measuring.
     """
 
     format: int = FORMAT
     identity: Identity
     status: str  # ok or failed
-    reason: list[Mark] = []  # why it failed
+    reason: list[Mark] = []  # why the measurement failed
     meta: LoadMeta | None = None
     telemetry: dict[str, list[Any]] = {}
     served: dict[str, list[Any]] = {}
@@ -194,13 +193,16 @@ class Metadata(Facts, frozen=True, kw_only=True):
 
 
 def as_marks(reason: str | None) -> list[Any]:
-    """Take the reason of a failure of format 0, one text, as marks in JSON; the text is not taken apart."""
+    """Convert the failure reason of format 0, one text, to a list of one mark in JSON, keeping the text whole."""
     return [] if reason is None else [msgspec.to_builtins(mark("failed", reason=reason))]
 
 
 def _first(content: dict[str, Any]) -> dict[str, Any]:
-    """Turn format 0 into format 1: the rule about others' use of the device stood among the facts of the load, and the
-    reason of a failure was one text."""
+    """Convert format 0 to format 1.
+
+    In format 0 the limit of others' use of the device was among the facts of the load, and a failure's reason was one
+    text.
+    """
     meta = dict(content["meta"] or {})
     rule = meta.pop("foreign_use", {})
     return content | {"meta": meta or None, "foreign_use": rule, "reason": as_marks(content["reason"])}

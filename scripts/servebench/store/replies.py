@@ -1,7 +1,7 @@
-"""A target's replies as kept: a line each in a file that only grows, and a table of all of them with their origin.
+"""Keep a target's replies: one line each in a file that only grows, and a table of all replies with their origin.
 
-A change of these structs raises FORMAT by one and adds a function to each `Format` that turns the content of the format
-before into the new one.
+A change of these structs raises FORMAT by one and adds a function to each `Format` that converts content of the
+previous format to the new one.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from servebench.store.records import ColdStart, Facts, ModelFile, as_marks
 from servebench.tasks.answers import check
 
 FORMAT = 1
-REMEDY = "remove it, nothing is asked again for it"
+REMEDY = "remove it; no question is asked again for that"
 Key = tuple[int, str]
 """(repeat, question_id)"""
 
 
 class Answer(Facts, frozen=True, kw_only=True):
-    """What a server answered to one request, as it gave it; with `failed`, why there is no answer, nothing else."""
+    """Hold a server's unchanged answer to one request, or in `failed` why it has none, and nothing else."""
 
     text: str | None = None
     reasoning: str | None = None
@@ -41,7 +41,7 @@ class Answer(Facts, frozen=True, kw_only=True):
 
 
 class Reply(Answer, frozen=True, kw_only=True):
-    """The answer to one question in one repeat, got in one session."""
+    """Hold the answer to one question in one repeat, received in one session."""
 
     format: int = FORMAT
     repeat: int
@@ -50,7 +50,7 @@ class Reply(Answer, frozen=True, kw_only=True):
 
 
 class Difference(Facts, frozen=True, kw_only=True):
-    """One thing of a server that was not as it was asked for (`engines.base.Difference`)."""
+    """Hold one property of a server that differed from the request (`engines.base.Difference`)."""
 
     what: str
     asked: Any = None
@@ -58,7 +58,7 @@ class Difference(Facts, frozen=True, kw_only=True):
 
 
 class AskingSession(Facts, frozen=True, kw_only=True, omit_defaults=True):
-    """One launch of a server that was asked; None is not known, or not yet."""
+    """Describe one launch of a server that was asked questions; None is unknown so far."""
 
     session_id: str
     started_at: str | None = None
@@ -73,31 +73,31 @@ class AskingSession(Facts, frozen=True, kw_only=True, omit_defaults=True):
     machine: Machine | None = None
     prompt_tokens: dict[str, list[int] | None] | None = None  # ids of each task's first question
     differences: list[Difference] | None = None  # found after the last question
-    load: Counts | None = None  # that ran beside the questions
+    load: Counts | None = None  # the load that ran beside the questions
 
 
 class SessionLine(Facts, frozen=True, kw_only=True):
-    """A line that says something of a session; what later lines say counts before what earlier ones do."""
+    """Hold facts of a session in one line; later lines override earlier ones."""
 
     format: int = FORMAT
     session: AskingSession
 
 
 class Evaluator(Facts, frozen=True, kw_only=True):
-    """The servebench that asked."""
+    """Describe the servebench that asked."""
 
     version: str
     prompts: int
 
 
 class EvaluationFacts(Facts, frozen=True, kw_only=True):
-    """Which target answered, how far, and in which sessions, the oldest first. `setting` is its setting as asked."""
+    """Describe the target that answered, the outcome, and its sessions, oldest first; `setting` as it was asked."""
 
     format: int = FORMAT
     target: str
     digest: str
     status: str  # ok or failed
-    reason: list[Mark]  # why its engine did not live through it
+    reason: list[Mark]  # why the engine failed
     asked: int
     answered: int
     failures: int
@@ -107,7 +107,7 @@ class EvaluationFacts(Facts, frozen=True, kw_only=True):
 
 
 def _first(content: dict[str, Any]) -> dict[str, Any]:
-    """Turn format 0 into format 1, which only adds the number."""
+    """Convert format 0 to format 1, which only adds the format number."""
     return content
 
 
@@ -117,19 +117,19 @@ EVALUATION = Format(EvaluationFacts, FORMAT, {0: lambda content: content | {"rea
 
 
 def merged(sessions: dict[str, AskingSession], more: AskingSession) -> None:
-    """Add what `more` knows of its session."""
+    """Merge the facts of `more` into its session."""
     known = {name: value for name, value in asdict(more).items() if value is not None}
     sessions[more.session_id] = replace(sessions.get(more.session_id, more), **known)
 
 
 class Answers:
-    """What is in a file of a target's replies to one task, a Reply or a SessionLine a line.
+    """Read a file of a target's replies to one task, with a Reply or a SessionLine in each line.
 
-    A last line that was cut is dropped; a later line of a question counts before an earlier one.
+    An incomplete last line is dropped; a question's later line overrides its earlier ones.
     """
 
     def __init__(self, path: Path) -> None:
-        """Read the file, where there is one. Raises Damaged for a damaged line that is not the last, and Newer."""
+        """Read the file if it exists. Raises Damaged for a damaged line before the last, and Newer."""
         self.path = path
         self.replies: dict[Key, Reply] = {}
         self.sessions: dict[str, AskingSession] = {}
@@ -144,7 +144,7 @@ class Answers:
                 raise Newer(f"{path}:{number}: {error}") from None
             except (ValueError, LookupError, AttributeError, TypeError) as error:
                 raise Damaged(
-                    f"{path}:{number}: is not a reply ({error!r}); remove the line, its question is asked again"
+                    f"{path}:{number}: is not a reply ({error!r}); remove the line, and its question is asked again"
                 ) from None
 
     def _take(self, line: Reply | SessionLine) -> None:
@@ -155,11 +155,13 @@ class Answers:
 
 
 class AnswerFile(Answers):
-    """The same, to be added to. Each line is with the kernel when `append` returns, so that only a reply in flight can
-    be lost."""
+    """Append replies to the file.
+
+    Each line has reached the kernel when `append` returns, so that only a reply in flight can be lost.
+    """
 
     def __init__(self, path: Path) -> None:
-        """Read the file as `Answers`; a last line that was cut goes."""
+        """Read the file as `Answers` does, and remove an incomplete last line."""
         path.parent.mkdir(parents=True, exist_ok=True)
         super().__init__(path)
         self._file = path.open("ab", buffering=0)
@@ -167,30 +169,30 @@ class AnswerFile(Answers):
             self._file.truncate(self.size)
 
     def append(self, line: Reply | SessionLine) -> None:
-        """Keep a reply, or something about a session."""
+        """Append a reply, or facts of a session."""
         self._file.write(parquet.encoded(line) + b"\n")
         self._take(line)
 
     def close(self) -> None:
-        """Append nothing more."""
+        """Close the file."""
         self._file.close()
 
     def missing(self, repeat: int, question_id: str, *, retry_failed: bool) -> bool:
-        """Whether the question is still to be asked."""
+        """Return whether the question still has to be asked."""
         reply = self.replies.get((repeat, question_id))
         return reply is None or (retry_failed and reply.failed is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """All that a target answered (the `answers` table) and where it comes from."""
+    """Hold all answers of a target (the `answers` table) and their origin."""
 
     answers: pa.Table
     facts: EvaluationFacts
 
 
 def write(evaluated: Evaluated, path: Path) -> None:
-    """Write the table and its origin to `path`, whole or not at all."""
+    """Write the table and its origin to `path` atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".parquet.part")
     with part.open("wb") as file:
@@ -199,7 +201,7 @@ def write(evaluated: Evaluated, path: Path) -> None:
 
 
 def read(path: Path) -> Evaluated:
-    """Read what `write` wrote; StoreError names a file that is damaged, or newer than this code."""
+    """Read what `write` wrote. Raises StoreError for a file that is damaged or newer than this code."""
     with parquet.named(path, REMEDY):
         answers, facts = parquet.read(path, EVALUATION)
         return Evaluated(check(answers), facts)
