@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
 
+from servebench.load.calibration import Calibration, Level
 from servebench.load.line import Line
 from servebench.load.measurement import Client, LoadMeta
 from servebench.load.records import CHUNKS_SCHEMA, REQUESTS_SCHEMA
@@ -25,10 +26,8 @@ from servebench.marks import mark
 from servebench.plan import Engine, Model, Plan, Runtime, Setting
 from servebench.store.measurements import Record
 from servebench.store.records import (
-    Calibration,
     ColdStart,
     Identity,
-    Level,
     ModelFile,
     Provenance,
     SessionFacts,

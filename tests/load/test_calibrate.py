@@ -6,31 +6,32 @@ import re
 
 import httpx
 import pytest
+from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from servebench import plan
 from servebench.cli import app as cli
 from servebench.load import calibrate
 from servebench.load.calibrate import Bounds, beyond, record
+from servebench.load.calibration import Level
 from servebench.load.clock_server import Schedule, read_clock, running
 from servebench.machine.infrastructure import InfrastructureError
 from servebench.sessions.measuring import calibrated
 from servebench.versions import PROTOCOL
 
-GOOD = {
-    "variant": "steady",
-    "users": 8,
-    "processes": 1,
-    "failed": 0,
-    "ttft_error_p50_s": 0.001,
-    "ttft_error_p99_s": 0.010,
-    "arrival_error_p50_s": 0.001,
-    "arrival_error_p99_s": 0.010,
-    "delivered_ratio": 0.99,
-    "cpu_s_per_100k_chunks": 1.0,
-    "cpu_ratio": 0.7,
-    "beyond": [],
-}
+GOOD = Level(
+    variant="steady",
+    users=8,
+    processes=1,
+    failed=0,
+    ttft_error_p50_s=0.001,
+    ttft_error_p99_s=0.010,
+    arrival_error_p50_s=0.001,
+    arrival_error_p99_s=0.010,
+    delivered_ratio=0.99,
+    cpu_s_per_100k_chunks=1.0,
+    cpu_ratio=0.7,
+)
 
 
 @pytest.mark.parametrize(
@@ -74,14 +75,14 @@ def test_the_clock_server_keeps_its_schedule_and_speaks_the_api(schedule):
 
 def test_a_level_counts_what_the_clock_sent():
     schedule = Schedule(tokens=16, itl_ms=10.0)
-    found = calibrate.level(6, schedule, window_s=1.0, processes=2)
-    assert found["failed"] == 0
-    assert found["processes"] == 2
-    assert found["chunks"] > 6 * 16
-    assert 0 < found["arrival_error_p50_s"] <= found["arrival_error_p99_s"]
-    assert 0 < found["ttft_error_p50_s"] <= found["ttft_error_p99_s"]
-    assert 0.5 < found["delivered_ratio"] < 1.1
-    assert found["beyond"] == beyond(found, Bounds())
+    found = calibrate.level("steady", 6, schedule, window_s=1.0, processes=2)
+    assert found.failed == 0
+    assert found.processes == 2
+    assert found.chunks > 6 * 16
+    assert 0 < found.arrival_error_p50_s <= found.arrival_error_p99_s
+    assert 0 < found.ttft_error_p50_s <= found.ttft_error_p99_s
+    assert 0.5 < found.delivered_ratio < 1.1
+    assert found.beyond == beyond(found, Bounds())
 
 
 @pytest.mark.parametrize(
@@ -98,7 +99,7 @@ def test_a_level_counts_what_the_clock_sent():
 )
 def test_each_bound_is_one(worse):
     assert beyond(GOOD, Bounds()) == []
-    assert len(beyond({**GOOD, **worse}, Bounds())) == 1
+    assert len(beyond(replace(GOOD, **worse), Bounds())) == 1
 
 
 @pytest.mark.parametrize(
@@ -112,21 +113,21 @@ def test_each_bound_is_one(worse):
     ],
 )
 def test_the_largest_number_of_users(levels, most):
-    assert record([{**GOOD, "users": n, "beyond": [] if good else ["late"]} for n, good in levels])["max_users"] == most
+    assert record([replace(GOOD, users=n, beyond=[] if good else ["late"]) for n, good in levels]).max_users == most
 
 
 def test_ensure_measures_once_per_machine_and_halves_until_it_passes(tmp_path, monkeypatch):
     tried = []
 
-    def level(users, schedule, **_):
+    def level(variant, users, schedule, **_):
         tried.append((users, schedule.lockstep))
-        return {**GOOD, "users": users, "beyond": ["late"] if users > 5 else []}
+        return replace(GOOD, variant=variant, users=users, beyond=["late"] if users > 5 else [])
 
     monkeypatch.setattr(calibrate, "level", level)
     found = calibrate.ensure(16, tmp_path)
-    assert found["max_users"] == 4
+    assert found.max_users == 4
     assert tried == [(16, False)] * 2 + [(16, True)] * 2 + [(8, False)] * 2 + [(8, True)] * 2 + [(4, False), (4, True)]
-    assert found["protocol"] == PROTOCOL
+    assert found.protocol == PROTOCOL
     assert calibrate.ensure(16, tmp_path) == calibrate.ensure(3, tmp_path) == found
     assert len(tried) == 10
     monkeypatch.setattr(calibrate, "machine", lambda cpus: {"host": "another"})
@@ -144,17 +145,17 @@ def test_what_was_never_tried_is_not_refused(tmp_path, monkeypatch):
     """256 users were too many; whether 64 are is still to be seen. Then 256 and 64 are known."""
     tried = []
 
-    def level(users, schedule, **_):
+    def level(variant, users, schedule, **_):
         tried.append(users)
-        return {**GOOD, "users": users, "beyond": ["late"] if users > 100 else []}
+        return replace(GOOD, variant=variant, users=users, beyond=["late"] if users > 100 else [])
 
     monkeypatch.setattr(calibrate, "level", level)
-    calibrate.keep(record([{**GOOD, "users": n, "beyond": ["late"] if n > 100 else []} for n in (1, 256)]), tmp_path)
-    assert calibrate.ensure(300, tmp_path)["max_users"] == 1
+    calibrate.keep(record([replace(GOOD, users=n, beyond=["late"] if n > 100 else []) for n in (1, 256)]), tmp_path)
+    assert calibrate.ensure(300, tmp_path).max_users == 1
     assert not tried
-    assert calibrate.ensure(64, tmp_path)["max_users"] == 64
+    assert calibrate.ensure(64, tmp_path).max_users == 64
     assert set(tried) == {64}
-    assert calibrate.ensure(20, tmp_path)["max_users"] == 64
+    assert calibrate.ensure(20, tmp_path).max_users == 64
     assert len(tried) == 2
 
 
@@ -169,9 +170,9 @@ def test_what_was_never_tried_is_not_refused(tmp_path, monkeypatch):
 )
 def test_a_calibration_is_added_to_what_is_known(before, now, most, tmp_path):
     for run in (before, now):
-        levels = [{**GOOD, "variant": v, "users": n, "beyond": [] if good else ["late"]} for v, n, good in run]
+        levels = [replace(GOOD, variant=v, users=n, beyond=[] if good else ["late"]) for v, n, good in run]
         kept = calibrate.keep(record(levels), tmp_path)
-    assert kept["max_users"] == most
+    assert kept.max_users == most
     assert calibrate.known(tmp_path) == kept
 
 
@@ -179,13 +180,13 @@ def test_the_calibration_that_a_refusal_names_lifts_it(tmp_path, monkeypatch):
     """With CPUs and processes of the load's own: a calibration of another division says nothing of it."""
     good = False
 
-    def level(users, schedule, *, processes, cpus, **_):
+    def level(variant, users, schedule, *, processes, cpus, **_):
         assert (processes, len(cpus)) == (2, 1)
-        return {**GOOD, "users": users, "processes": processes, "beyond": [] if good else ["late"]}
+        return replace(GOOD, variant=variant, users=users, processes=processes, beyond=[] if good else ["late"])
 
     monkeypatch.setattr(calibrate, "level", level)
     monkeypatch.setenv("SERVEBENCH_CACHE", str(tmp_path))
-    calibrate.keep(record([{**GOOD, "users": 256, "beyond": []}]), tmp_path)
+    calibrate.keep(record([replace(GOOD, users=256, beyond=[])]), tmp_path)
     model, engine = plan.Model(key="m", name="M"), plan.Engine(key="llama", kind="llama-server")
     setting = plan.Setting(name="np4", run="main", engine=engine, model=model, slots=4, users=(64,), processes=2)
     given = setting, 64, plan.Runtime(beyond_calibration="refuse"), [sorted(os.sched_getaffinity(0))[0]]

@@ -4,10 +4,12 @@ import io
 import logging
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
 from servebench.cli import load_report
 from servebench.load import calibrate
+from servebench.load.calibration import Level
 from servebench.load.line import Line
 from servebench.load.workload import Workload
 
@@ -53,10 +55,11 @@ def test_each_phase_is_said_once_where_no_bar_can_be_drawn():
 
 def test_a_calibration_is_announced_and_one_that_is_known_is_not(tmp_path, monkeypatch, caplog):
     caplog.set_level(logging.INFO, logger="servebench")
-    monkeypatch.setattr(calibrate, "_twice", lambda name, *_, **how: {"variant": name, "users": 4, "beyond": []})
+    good = Level(variant="steady", users=4, delivered_ratio=1.0, cpu_ratio=0.1)
+    monkeypatch.setattr(calibrate, "level", lambda variant, *_, **how: replace(good, variant=variant))
     said = ["calibrating the load generator for 4 users, once on this machine: about 12 s"]
     for _ in range(2):
-        assert calibrate.ensure(4, tmp_path)["max_users"] == 4
+        assert calibrate.ensure(4, tmp_path).max_users == 4
         assert caplog.messages == said
 
 

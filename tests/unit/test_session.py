@@ -15,6 +15,7 @@ import synthetic
 from chat_double import ChatDouble
 from exchanges import load_meta
 from servebench import configuration, engines, plan, schema, tables
+from servebench.load.calibration import Calibration
 from servebench.load.line import Line
 from servebench.load.measurement import Client, Measurement
 from servebench.machine import watcher
@@ -23,7 +24,6 @@ from servebench.outlook import inventory
 from servebench.plan.layout import Layout
 from servebench.sessions import job, measuring
 from servebench.store import measurements
-from servebench.store.records import Calibration
 
 STARTED = "2026-11-14T08:00:00+00:00"
 FIGURES = synthetic.UNPUBLISHED

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from rich.table import Table
 
 from servebench.load import calibrate, figures
 from servebench.load import line as line_
+from servebench.load.calibration import Calibration, Level
 from servebench.load.endpoint import Endpoint
 from servebench.load.measurement import Measurement
 from servebench.load.records import write_measurement
@@ -86,9 +86,9 @@ def run_load(
         measured.chunks,
         measured.meta,
         line,
-        calibrated_users=known["max_users"] if known else None,
+        calibrated_users=known.max_users if known else None,
     )
-    summary = {**found, "meta": msgspec.to_builtins(measured.meta), "calibration": known}
+    summary = {**found, "meta": msgspec.to_builtins(measured.meta), "calibration": msgspec.to_builtins(known)}
     write_measurement(out, measured.requests, measured.chunks, summary)
     _print_summary(Console(), endpoint.model, measured, {**found, "meets_line": verdict(found, line)}, known)
     return 1 if _failed(found) else 0
@@ -142,7 +142,7 @@ def _failed(found: dict[str, Any]) -> int:
 
 
 def _print_summary(
-    console: Console, model: str, measured: Measurement, found: dict[str, Any], known: dict[str, Any] | None
+    console: Console, model: str, measured: Measurement, found: dict[str, Any], known: Calibration | None
 ) -> None:
     meta = measured.meta
     window = f"{found['window_s']:.1f} s" if found["window_s"] else "nothing"
@@ -182,21 +182,21 @@ def _rows(table: Table, found: dict[str, Any], shown: tuple[tuple[str, str, str]
             table.add_row(words, form.format(value))
 
 
-def client_error(known: dict[str, Any] | None, users: int) -> list[tuple[str, str]]:
+def client_error(known: Calibration | None, users: int) -> list[tuple[str, str]]:
     """(words, value) of the client's own error on this machine: that of the smallest calibrated number of users that
     is not below `users`."""
-    levels = [level for level in known["levels"] if level["users"] >= users] if known else []
+    levels = [level for level in known.levels if level.users >= users] if known else []
     if not levels:
         return [("its error", f"unknown; servebench calibrate --users {users}")]
-    level = min(levels, key=lambda one: one["users"])
+    level = min(levels, key=lambda one: one.users)
     return [
-        (f"TTFT error p50/p99 (ms) at {level['users']} users", _pair_ms(level, "ttft_error")),
-        (f"arrival error p50/p99 (ms) at {level['users']} users", _pair_ms(level, "arrival_error")),
+        (f"TTFT error p50/p99 (ms) at {level.users} users", _pair_ms(level, "ttft_error")),
+        (f"arrival error p50/p99 (ms) at {level.users} users", _pair_ms(level, "arrival_error")),
     ]
 
 
-def _pair_ms(level: dict[str, Any], name: str) -> str:
-    values = (level[f"{name}_p50_s"], level[f"{name}_p99_s"])
+def _pair_ms(level: Level, name: str) -> str:
+    values = (getattr(level, f"{name}_{percentile}_s") for percentile in ("p50", "p99"))
     return "/".join("–" if value is None else f"{value * 1e3:.2f}" for value in values)
 
 
@@ -207,36 +207,37 @@ def run_calibrate(users: list[int], out: Path, *, window_s: float, processes: in
     kept = cache.ready()
     err = Console(stderr=True)
 
-    def told(level: dict[str, Any]) -> None:
-        verdict = "; ".join(level["beyond"]) or "within the bounds"
-        err.print(f"{level['variant']}, {level['users']} users: {verdict}", highlight=False)
+    def told(level: Level) -> None:
+        verdict = "; ".join(level.beyond) or "within the bounds"
+        err.print(f"{level.variant}, {level.users} users: {verdict}", highlight=False)
 
     measured = calibrate.calibrate(users, window_s=window_s, processes=processes, cpus=cpus, told=told)
     found = calibrate.keep(measured, kept)
-    (out / "calibration.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    title = f"{found['machine']['processor']}, {found['machine']['cores']} cores"
+    (out / "calibration.json").write_text(calibrate.as_json(found), encoding="utf-8")
+    machine = calibrate.machine(cpus)
+    title = f"{machine['processor']}, {machine['cores']} cores"
     table = Table(title=title, box=None, padding=(0, 1, 0, 0), header_style="dim")
     table.add_column("clock", no_wrap=True)
     for name in ("users", "proc.", "TTFT error\np50/p99 ms", "arrival error\np50/p99 ms", "delivered\n÷ ideal"):
         table.add_column(name, justify="right")
     for name in ("CPU s per\n100k chunks", "CPU"):
         table.add_column(name, justify="right")
-    for level in measured["levels"]:
-        cpu = level["cpu_s_per_100k_chunks"]
+    for level in measured.levels:
+        cpu = level.cpu_s_per_100k_chunks
         table.add_row(
-            level["variant"],
-            str(level["users"]),
-            str(level["processes"]),
+            level.variant,
+            str(level.users),
+            str(level.processes),
             _pair_ms(level, "ttft_error"),
             _pair_ms(level, "arrival_error"),
-            f"{level['delivered_ratio']:.4f}",
+            f"{level.delivered_ratio:.4f}",
             "–" if cpu is None else f"{cpu:.2f}",
-            f"{level['cpu_ratio']:.0%}",
-            style="red" if level["beyond"] else None,
+            f"{level.cpu_ratio:.0%}",
+            style="red" if level.beyond else None,
         )
     console = Console()
     console.print(table)
     console.print(
-        f"This machine loads up to {found['max_users']} users truthfully (of those ever tried).", highlight=False
+        f"This machine loads up to {found.max_users} users truthfully (of those ever tried).", highlight=False
     )
-    return 1 if any(level["beyond"] for level in measured["levels"]) else 0
+    return 1 if any(level.beyond for level in measured.levels) else 0

@@ -23,10 +23,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import psutil
 import pyarrow as pa
+from msgspec.structs import replace
 
+from servebench.load.calibration import Calibration, Level
 from servebench.load.clock_server import Schedule, running
 from servebench.load.endpoint import Endpoint
 from servebench.load.figures import CLIENT_CPU_LIMIT, percentile
@@ -64,13 +67,14 @@ class Bounds:
 
 
 def level(
+    variant: str,
     users: int,
     schedule: Schedule,
     *,
     window_s: float,
     processes: int | None = None,
     cpus: Sequence[int] = (),
-) -> dict[str, Any]:
+) -> Level:
     """Measure one number of users on one schedule: errors (s), delivered ÷ ideal, CPU s per 100k chunks, bounds missed.
 
     The window is rounded to whole answers, so that each user ideally delivers a whole number of them.
@@ -88,8 +92,9 @@ def level(
         endpoint = Endpoint(url=url, model="clock")
         measured, stamps = run(endpoint, workload, users, processes=processes, cpus=cpus, clock=True)
     assert stamps is not None
-    found = {"users": users, "schedule": asdict(schedule), **errors(measured, stamps, schedule, users)}
-    return found | {"beyond": beyond(found, Bounds())}
+    found = errors(measured, stamps, schedule, users)
+    done = Level(variant=variant, users=users, schedule=asdict(schedule), **found)
+    return replace(done, beyond=beyond(done, Bounds()))
 
 
 def errors(measured: Measurement, stamps: pa.Table, schedule: Schedule, users: int) -> dict[str, Any]:
@@ -130,20 +135,20 @@ def errors(measured: Measurement, stamps: pa.Table, schedule: Schedule, users: i
     }
 
 
-def beyond(found: dict[str, Any], bounds: Bounds) -> list[str]:
+def beyond(found: Level, bounds: Bounds) -> list[str]:
     """List, in words, the figures of a level that are out of bounds."""
-    words = [f"{found['failed']} requests failed"] if found["failed"] else []
+    words = [f"{found.failed} requests failed"] if found.failed else []
     for name in ("ttft_error_p99_s", "arrival_error_p99_s"):
-        value, most = found[name], getattr(bounds, name)
+        value, most = getattr(found, name), getattr(bounds, name)
         if value is None or value > most:
             words.append(f"{name} {value if value is None else round(value, 4)}, at most {most}")
-    ratio = found["delivered_ratio"]
+    ratio = found.delivered_ratio
     if not bounds.delivered_ratio_min <= ratio <= bounds.delivered_ratio_max:
         words.append(
             f"delivered ÷ ideal {ratio:.4f}, from {bounds.delivered_ratio_min} to {bounds.delivered_ratio_max}"
         )
-    if found["cpu_ratio"] > bounds.cpu_ratio:
-        words.append(f"cpu_ratio {found['cpu_ratio']:.2f}, at most {bounds.cpu_ratio}")
+    if found.cpu_ratio > bounds.cpu_ratio:
+        words.append(f"cpu_ratio {found.cpu_ratio:.2f}, at most {bounds.cpu_ratio}")
     return words
 
 
@@ -153,12 +158,12 @@ def calibrate(
     window_s: float,
     processes: int | None,
     cpus: Sequence[int],
-    told: Callable[[dict[str, Any]], None],
-) -> dict[str, Any]:
+    told: Callable[[Level], None],
+) -> Calibration:
     """Calibrate every number of users on the steady schedule, and the largest on the other variants too.
 
     A level out of bounds is measured once more, since a single disturbance says nothing about the machine. `told` is
-    called with each finished level. Returns what `record` returns.
+    called with each finished level.
     """
     counts = sorted(set(users))
     todo = [("steady", count) for count in counts] + [(name, counts[-1]) for name in VARIANTS if name != "steady"]
@@ -170,40 +175,36 @@ def calibrate(
     return record(levels, cpus, processes)
 
 
-def record(levels: list[dict[str, Any]], cpus: Sequence[int] = (), processes: int | None = None) -> dict[str, Any]:
-    """Make the JSON-able record of a calibration.
-
-    `max_users` is the largest number of users at which every variant, at this and every smaller number, was within the
-    bounds; 0 when no number was.
-    """
-    return {
-        "protocol": PROTOCOL,
-        "machine": machine(cpus),
-        "processes": processes,
-        "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "bounds": asdict(Bounds()),
-        **_judged(levels),
-    }
+def record(levels: list[Level], cpus: Sequence[int] = (), processes: int | None = None) -> Calibration:
+    """Make a calibration of levels measured just now."""
+    return Calibration(
+        protocol=PROTOCOL,
+        machine=machine(cpus),
+        processes=processes,
+        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        bounds=asdict(Bounds()),
+        max_users=_max_users(levels),
+        levels=levels,
+    )
 
 
-def _judged(levels: list[dict[str, Any]]) -> dict[str, Any]:
-    refused = [done["users"] for done in levels if done["beyond"]]
-    good = [done["users"] for done in levels if not refused or done["users"] < min(refused)]
-    return {"max_users": max(good, default=0), "levels": levels}
+def _max_users(levels: list[Level]) -> int:
+    refused = [done.users for done in levels if done.beyond]
+    return max((done.users for done in levels if not refused or done.users < min(refused)), default=0)
 
 
-def _outdated(old: dict[str, Any], levels: list[dict[str, Any]]) -> bool:
+def _outdated(old: Level, levels: list[Level]) -> bool:
     return any(
-        new["users"] == old["users"] or (old["beyond"] and not new["beyond"] and new["users"] > old["users"])
+        new.users == old.users or (old.beyond and not new.beyond and new.users > old.users)
         for new in levels
-        if new["variant"] == old["variant"]
+        if new.variant == old.variant
     )
 
 
 def ensure(
     users: int, cache_dir: str | os.PathLike[str], cpus: Sequence[int] = (), processes: int | None = None
-) -> dict[str, Any]:
-    """Return this machine's calibration (as `record`), measured now where the cache does not cover `users`.
+) -> Calibration:
+    """Return this machine's calibration, measured now where the cache does not cover `users`.
 
     It holds for a load on `cpus` ((): any) in `processes` (None: as many as `run.measure` takes). The calibration in
     `cache_dir` is returned when it says whether `users` can be loaded truthfully; otherwise a new one is measured, in
@@ -214,14 +215,14 @@ def ensure(
     """
     found = known(cache_dir, cpus, processes)
     if found is not None and (
-        users <= found["max_users"] or any(done["beyond"] and done["users"] <= users for done in found["levels"])
+        users <= found.max_users or any(done.beyond and done.users <= users for done in found.levels)
     ):
         return found
     writable(Path(cache_dir), NAMED_BY)
     logging.getLogger("servebench").info(
         "calibrating the load generator for %d users, once on this machine: about 12 s", users
     )
-    levels = []
+    levels: list[Level] = []
     count = users
     while True:
         done = [
@@ -229,40 +230,48 @@ def ensure(
             for name, schedule in _SHORT.items()
         ]
         levels += done
-        if count == 1 or not any(one["beyond"] for one in done):
+        if count == 1 or not any(one.beyond for one in done):
             return keep(record(levels, cpus, processes), cache_dir)
         count //= 2
 
 
-def _twice(name: str, schedule: Schedule, users: int, **how: Any) -> dict[str, Any]:
-    done = level(users, schedule, **how)
-    if done["beyond"]:
-        done = level(users, schedule, **how)
-    return {"variant": name, **done}
+def _twice(variant: str, schedule: Schedule, users: int, **how: Any) -> Level:
+    done = level(variant, users, schedule, **how)
+    return level(variant, users, schedule, **how) if done.beyond else done
 
 
 def known(
     cache_dir: str | os.PathLike[str], cpus: Sequence[int] = (), processes: int | None = None
-) -> dict[str, Any] | None:
+) -> Calibration | None:
     """Return an earlier calibration of this machine, `cpus` and `processes` under this PROTOCOL; None without one."""
-    path = _path(cache_dir, machine(cpus), processes)
-    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
+    return _read(_path(cache_dir, machine(cpus), processes))
 
 
-def keep(found: dict[str, Any], cache_dir: str | os.PathLike[str]) -> dict[str, Any]:
+def keep(found: Calibration, cache_dir: str | os.PathLike[str]) -> Calibration:
     """Merge a calibration into the machine's earlier ones in `cache_dir`, and return the merged record.
 
     A level replaces the earlier level of the same variant and number of users and, if it is within the bounds, its
     variant's failures with fewer users.
     """
-    path = _path(cache_dir, found["machine"], found["processes"])
-    before = json.loads(path.read_text(encoding="utf-8"))["levels"] if path.is_file() else []
-    found = found | _judged([*(old for old in before if not _outdated(old, found["levels"])), *found["levels"]])
+    path = _path(cache_dir, found.machine, found.processes)
+    before = _read(path)
+    kept = [old for old in before.levels if not _outdated(old, found.levels)] if before else []
+    levels = [*kept, *found.levels]
+    found = replace(found, levels=levels, max_users=_max_users(levels))
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(f".{os.getpid()}")
-    part.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    part.write_text(as_json(found), encoding="utf-8")
     part.replace(path)
     return found
+
+
+def as_json(found: Calibration) -> str:
+    """Return a calibration as the text of a JSON file."""
+    return json.dumps(msgspec.to_builtins(found), indent=1) + "\n"
+
+
+def _read(path: Path) -> Calibration | None:
+    return msgspec.json.decode(path.read_bytes(), type=Calibration) if path.is_file() else None
 
 
 def machine(cpus: Sequence[int] = ()) -> dict[str, Any]:
@@ -279,6 +288,6 @@ def machine(cpus: Sequence[int] = ()) -> dict[str, Any]:
     }
 
 
-def _path(cache_dir: str | os.PathLike[str], machine: dict[str, Any], processes: int | None) -> Path:
+def _path(cache_dir: str | os.PathLike[str], machine: dict[str, Any] | None, processes: int | None) -> Path:
     name = hashlib.sha256(json.dumps([PROTOCOL, machine, processes], sort_keys=True).encode()).hexdigest()[:16]
     return Path(cache_dir) / "calibration" / f"{name}.json"

@@ -21,6 +21,7 @@ import servebench
 from servebench import engines, plan
 from servebench.engines import devices, llama_log
 from servebench.load import calibrate, figures
+from servebench.load.calibration import Calibration
 from servebench.load.endpoint import Endpoint
 from servebench.load.line import Line
 from servebench.load.measurement import Measurement
@@ -37,7 +38,6 @@ from servebench.sessions.job import Context, workload_of
 from servebench.sessions.progress import Publisher
 from servebench.store import measurements
 from servebench.store.records import (
-    Calibration,
     ColdStart,
     Identity,
     ModelFile,
@@ -296,8 +296,7 @@ class _Measuring:
 
 def calibrated(setting: plan.Setting, users: int, runtime: plan.Runtime, load_cpus: Sequence[int]) -> Calibration:
     """Calibrate the load generator on this machine, and refuse more users than it can load truthfully."""
-    measured = calibrate.ensure(users, cache.root(runtime.cache), load_cpus, setting.processes)
-    found = msgspec.convert(measured, Calibration)
+    found = calibrate.ensure(users, cache.root(runtime.cache), load_cpus, setting.processes)
     if users > found.max_users and runtime.beyond_calibration == "refuse":
         divided = {"cpus": len(load_cpus), "processes": setting.processes}
         options = "".join(f" --{name} {count}" for name, count in divided.items() if count)

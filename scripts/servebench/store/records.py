@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from servebench.load.calibration import Calibration
 from servebench.load.measurement import LoadMeta
 from servebench.machine.identity import Machine
 from servebench.marks import Mark, mark
@@ -127,38 +128,6 @@ class Software(Facts, frozen=True, kw_only=True):
 
     version: str
     protocol: int
-
-
-class Level(Facts, frozen=True, kw_only=True):
-    """Hold a calibration's result for one number of users; errors in seconds, `beyond` lists the bounds it missed."""
-
-    variant: str
-    users: int
-    schedule: dict[str, Any] = {}
-    processes: int | None = None
-    chunks: int | None = None
-    failed: int = 0
-    ttft_error_p50_s: float | None = None
-    ttft_error_p99_s: float | None = None
-    arrival_error_p50_s: float | None = None
-    arrival_error_p99_s: float | None = None
-    delivered_ratio: float
-    cpu_s_per_100k_chunks: float | None = None
-    cpu_ratio: float
-    server_lateness_p99_s: float | None = None
-    beyond: list[Any] = []
-
-
-class Calibration(Facts, frozen=True, kw_only=True):
-    """Hold the load generator's own errors on this machine (`load.calibrate.record`)."""
-
-    protocol: int | None = None
-    machine: dict[str, Any] | None = None
-    processes: int | None = None
-    created_at: str | None = None
-    bounds: dict[str, float] = {}
-    max_users: int
-    levels: list[Level] = []
 
 
 class Provenance(Facts, frozen=True, kw_only=True):
