@@ -15,6 +15,7 @@ from chat_double import PROBED, ChatDouble
 from servebench import configuration, engines, plan
 from servebench.engines import url
 from servebench.faults import Fault
+from servebench.load.calibration import Calibration
 from servebench.load.endpoint import Endpoint
 from servebench.load.run import measure
 from servebench.load.workers import LoadError
@@ -114,7 +115,7 @@ def test_a_key_goes_with_what_is_asked_and_with_the_load(
 
     monkeypatch.setenv("FAR_KEY", "secret")
     monkeypatch.setattr(measuring, "measure", measure)
-    monkeypatch.setattr(measuring._Measuring, "_calibrated", lambda self, users: {"max_users": users})
+    monkeypatch.setattr(measuring, "calibrated", lambda setting, users, *_: Calibration(max_users=users))
     config = {
         "experiment": "far",
         "engines": {"far": {"kind": "url", "url": double.url, "api_key_env": "FAR_KEY"}},
