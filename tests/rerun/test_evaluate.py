@@ -529,6 +529,6 @@ def test_other_questions_than_planned_are_not_asked(tmp_path, double):
     context = experiment.context("A")
     path = Layout(experiment.results).questions("mgsm")
     path.write_text(path.read_text(encoding="utf-8").replace("5", "6"), encoding="utf-8")
-    with pytest.raises(asking.engines.InfrastructureError, match=r"mgsm: has SHA-256 .* delete it"):
+    with pytest.raises(asking.engines.InfrastructureError, match=r"mgsm: has SHA-256 "):
         asking.run(context)
     assert not double.asked

@@ -41,7 +41,7 @@ def test_what_is_left_stands_by_setting(tmp_path: Path) -> None:
         )
     lines, failed = status.report(plan, tmp_path)
     assert lines[1:] == [
-        "left: main llama-np4: 1 of 2 sessions, 3 of 4 measurements are there",
+        "left: main llama-np4: 1 of 2 sessions, 3 of 4 measurements are done",
         "complete: main llama-np16",
     ]
     assert failed == 0
@@ -56,7 +56,7 @@ def test_what_is_left_stands_by_setting(tmp_path: Path) -> None:
     changed = msgspec.structs.replace(one, context=8192)
     plan = msgspec.structs.replace(plan, settings=plan.settings | {one.name: changed})
     lines, _ = status.report(plan, tmp_path)
-    assert "left: main llama-np4: 0 of 2 sessions, 0 of 4 measurements are there" in lines
+    assert "left: main llama-np4: 0 of 2 sessions, 0 of 4 measurements are done" in lines
 
 
 def test_a_failed_measurement_stands_with_the_command_that_tries_it_again(tmp_path: Path) -> None:

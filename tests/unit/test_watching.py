@@ -165,9 +165,9 @@ def test_a_folder_that_cannot_be_written_ends_no_session(plan: Plan, tmp_path: P
     assert len(caplog.records) == 1
 
 
-def test_it_ends_when_everything_is_there(plan: Plan, tmp_path: Path, capsys: Any) -> None:
+def test_it_ends_when_everything_is_measured(plan: Plan, tmp_path: Path, capsys: Any) -> None:
     for round_ in (1, 2):
         for users in (1, 2):
             measured(plan, tmp_path, round_, users)
     watch.command(plan, tmp_path, once=False)
-    assert capsys.readouterr().out == "h200: 4 of 4 measurements, 2 of 2 sessions, everything is there\n"
+    assert capsys.readouterr().out == "h200: 4 of 4 measurements, 2 of 2 sessions, complete\n"

@@ -1,1 +1,1 @@
-"""The command line: one thin module a verb, put together in app.py."""
+"""Provide the command line: one thin module for each verb, joined in app.py."""

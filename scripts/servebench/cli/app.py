@@ -1,4 +1,4 @@
-"""The command line: all verbs together, and a fault as one clear line and exit code 1."""
+"""Join all verbs into the command line; print a fault as one line and exit with code 1."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ for verb in (verbs, load, score, conclude, jobs):
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run one verb; exit 0 only when all of it worked."""
+    """Run one verb; exit with 0 only when it succeeded completely."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # what a terminal cannot show ends nothing
+            stream.reconfigure(errors="backslashreplace")  # a character the terminal cannot show must not end the verb
     try:
         app(args=_one_each(sys.argv[1:] if argv is None else argv))
     except Fault as fault:
@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _one_each(argv: Sequence[str]) -> list[str]:
-    """`--configfile A.yaml B.yaml` and `--config A=1 B=2`, as snakemake takes them, with the option before each."""
+    """Repeat the option before each value of `--configfile A.yaml B.yaml` and `--config A=1 B=2`, snakemake's form."""
     spread: list[str] = []
     for place, word in enumerate(argv):
         option = spread[-2] if place > 1 else ""

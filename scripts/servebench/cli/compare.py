@@ -1,4 +1,4 @@
-"""servebench compare: two experiments side by side."""
+"""Compare two experiments side by side: `servebench compare`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from servebench.words.numbers import digits
 
 
 def command(first: str, second: str, out: Path | None) -> None:
-    """Print the comparison, and write it as a page to `out`."""
+    """Print the comparison, and write it to `out` as a page."""
     found = compare(read(first), read(second))
     console = Console(soft_wrap=False)
     if not console.is_terminal:
@@ -31,7 +31,7 @@ def command(first: str, second: str, out: Path | None) -> None:
 
 
 def table(found: Comparison) -> Table:
-    """The pairs, for a terminal."""
+    """Make the table of pairs for a terminal."""
     made = Table(title=f"A: {found.first.folder}   B: {found.second.folder}", title_justify="left")
     for name in ("setting", "users", "figure", "A", "B", "B ÷ A", ""):
         made.add_column(name, justify="left" if name in ("setting", "figure", "") else "right")
@@ -47,7 +47,7 @@ def table(found: Comparison) -> Table:
 
 
 def notes(found: Comparison) -> Iterator[str]:
-    """What must be known to read the table."""
+    """Yield the notes a reader of the table needs."""
     yield "Smaller to larger of the rounds; ratios are of middles. Separated: no value in common, two rounds each."
     if any(pair.marks for pair in found.pairs):
         yield "* a row with marks in A or B: see their pages."
@@ -59,4 +59,4 @@ def notes(found: Comparison) -> Iterator[str]:
         named = ", ".join(difference.settings)
         yield f"differs: {difference.what}: A {difference.first}, B {difference.second} ({named})"
     if not found.differences:
-        yield "Nothing that is recorded of machine, engine, model, setting and workload differs."
+        yield "No recorded fact of machine, engine, model, setting or workload differs."

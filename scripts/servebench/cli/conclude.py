@@ -1,4 +1,4 @@
-"""servebench conclude: what the tables of an experiment allow to say."""
+"""Say what may be concluded from an experiment's tables: `servebench conclude`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def conclude(
         raise Fault(f"--language: {language} is not one of {', '.join(LANGUAGES)}")
     layout = Layout(results)
     if not layout.plan.is_file():
-        raise Fault(f"{layout.plan}: is not there; name the folder of an experiment that was run: results/<experiment>")
+        raise Fault(f"{layout.plan}: is missing; name the folder of an experiment that was run: results/<experiment>")
     found = verdicts.conclude(read_all(layout.tables), from_json(layout.plan.read_bytes()))
     pq.write_table(claims.table(found), layout.table("verdicts"), compression="zstd")
     for claim in found:

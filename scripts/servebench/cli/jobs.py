@@ -1,4 +1,4 @@
-"""The verbs that the workflow calls: one job each, hidden from those who type."""
+"""Define the verbs that only the workflow calls, one for each kind of job; they are hidden from the help."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ LogFile = Annotated[Path | None, typer.Option("--log", help="Also write messages
 ModelsJson = Annotated[str, typer.Option("--models", help="All models of the plan as JSON.")]
 EnginesJson = Annotated[str, typer.Option("--engines", help="All engines of the plan as JSON.")]
 RuntimeJson = Annotated[str, typer.Option("--runtime", help="plan.Runtime as JSON.")]
-SpecJson = Annotated[str, typer.Option("--spec", help="What decides the job's results, as canonical JSON.")]
+SpecJson = Annotated[str, typer.Option("--spec", help="Everything that determines the results, as canonical JSON.")]
 Results = Annotated[Path, typer.Option(help="results/<experiment>")]
 StyleJson = Annotated[str, typer.Option("--style", help="The configuration's charts section as JSON.")]
 EngineLog = Annotated[Path, typer.Option("--engine-log", help="The engine's own output.")]
-RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Try again what has failed.")]
+RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Retry failed measurements and questions.")]
 
 
 @app.command("fetch", hidden=True)
@@ -104,7 +104,7 @@ def session(
 @app.command(hidden=True)
 def questions(
     task: Annotated[str, typer.Argument(help="A task of the evaluations.")],
-    wanted: Annotated[str, typer.Option(help="Which of its sets, and the SHA-256 of it, as JSON.")],
+    wanted: Annotated[str, typer.Option(help="The name and SHA-256 of one of its sets, as JSON.")],
     runtime: RuntimeJson,
     out: Annotated[Path, typer.Option(help="The file to write.")],
     log: LogFile = None,
@@ -136,7 +136,7 @@ def evaluate(
     log: LogFile = None,
     retry_failed: RetryFailed = False,
 ) -> None:
-    """Ask one target all questions it has not answered yet."""
+    """Ask one target every question it has not answered yet."""
     from servebench.sessions import asking
 
     start(log)
@@ -200,7 +200,7 @@ def _context(
 
 
 class _Ended(SystemExit):
-    """A signal ended the verb."""
+    """A signal has ended the verb."""
 
 
 @contextmanager
@@ -209,7 +209,7 @@ def ending_with_parent() -> Iterator[None]:
     from servebench.machine import lifeline
 
     def stop(signum: int, frame: FrameType | None) -> None:
-        # Once only: a second signal must not interrupt the stopping of the engine.
+        # Only the first signal raises: a second one must not interrupt stopping the engine.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)
         raise _Ended(128 + signum)

@@ -1,4 +1,4 @@
-"""servebench kv-cache: how much memory a model's KV cache takes."""
+"""Calculate how much memory a model's KV cache takes: `servebench kv-cache`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from servebench.models.kv_cache import GIB, Cache, from_config, from_gguf
 
 
 def of(model: str) -> Cache:
-    """The cache of a GGUF file, a config.json (or the directory that holds one) or an `hf://owner/repository[@revision]`."""
+    """Read a cache's shape from a GGUF file, a config.json (or its folder) or hf://owner/repository[@revision]."""
     path = _config_of_repository(model) if model.startswith("hf://") else Path(model).expanduser()
     if path.is_dir():
         path /= "config.json"
@@ -29,7 +29,7 @@ def of(model: str) -> Cache:
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         what = "GGUF" if is_gguf else "config.json"
         raise InfrastructureError(
-            f"{path}: is no whole {what} of a model ({type(error).__name__}: {error}); name another, or fetch it again"
+            f"{path}: is not a complete {what} ({type(error).__name__}: {error}); name another or fetch it again"
         ) from error
 
 
@@ -50,10 +50,10 @@ def report(
     key_type: str = "f16",
     value_type: str = "f16",
 ) -> dict[str, Any]:
-    """What `servebench kv-cache` prints: the memory of `streams` × `tokens`, or the tokens that fit into `gib`.
+    """Calculate the memory of `streams` × `tokens`, or the tokens that fit into `gib`, for `servebench kv-cache`.
 
-    `gib` is taken as written: "18.64" stands for anything that rounds to it, so the answer is a range around the
-    number of tokens at exactly that size, and says so.
+    `gib` is a rounded figure: "18.64" stands for all sizes that round to it, so the answer is the number of tokens at
+    exactly that size and the range around it.
     """
     cache = of(model)
     layers = cache.layers

@@ -1,4 +1,4 @@
-"""The verbs `load` and `calibrate`: options into an endpoint and a workload."""
+"""Turn the options of `load` and `calibrate` into an endpoint and a workload."""
 
 from __future__ import annotations
 
@@ -26,21 +26,23 @@ def load(
     users: Annotated[
         int, Option(min=1, help="Simulated people (open loop, trace: connections opened beforehand).")
     ] = 1,
-    warmup: Annotated[float, Option(help="Seconds, and until everybody's first request is over.")] = 15.0,
+    warmup: Annotated[float, Option(help="Seconds, and until every user's first request has ended.")] = 15.0,
     window: Annotated[float, Option(help="Seconds of the measurement.")] = 60.0,
     min_targets: Annotated[
-        int | None, Option(help="Lengthen the window until so many requests were sent in it.")
+        int | None, Option(help="Lengthen the window until this many requests were sent in it.")
     ] = None,
-    requests: Annotated[int | None, Option(help="Instead of a window: so many requests, timed as a whole.")] = None,
+    requests: Annotated[int | None, Option(help="Instead of a window: this many requests, timed as a whole.")] = None,
     rate: Annotated[float | None, Option(help="Open loop: requests per second, whatever the server does.")] = None,
     arrivals: Annotated[str, Option(help="Open loop: poisson or constant.")] = "poisson",
     think: Annotated[
         str | None,
         Option(help="Pause before the next request: SECONDS, exp:MEAN, uniform:LOW,HIGH or lognormal:MEAN,SIGMA."),
     ] = None,
-    turns: Annotated[int | None, Option(help="Conversations of so many turns, their history growing.")] = None,
+    turns: Annotated[int | None, Option(help="Hold conversations of this many turns with growing history.")] = None,
     trace: Annotated[Path | None, Option(help="JSONL of arrival_s, prompt or messages, max_tokens.")] = None,
-    shared_prefix: Annotated[int | None, Option(help="One system prompt of about so many tokens before all.")] = None,
+    shared_prefix: Annotated[
+        int | None, Option(help="About this many tokens of system prompt, the same for all.")
+    ] = None,
     prompts: Annotated[
         str, Option(help="A built-in set, a folder with set.yaml, or a JSONL or ShareGPT file.")
     ] = "en-short",
@@ -51,7 +53,7 @@ def load(
     top_p: float = 1.0,
     seed: Annotated[
         int | None,
-        Option(help="Of prompts, number lines, pauses, arrivals; default: another each time, so that no cache helps."),
+        Option(help="Seed of prompts, number lines, pauses, arrivals; default: new each time, so that no cache helps."),
     ] = None,
     timeout: Annotated[float, Option(help="Seconds from sending to the end of a reply.")] = 120.0,
     idle_timeout: Annotated[float | None, Option(help="Seconds of silence in a reply; pings are silence.")] = None,
@@ -60,7 +62,7 @@ def load(
         float | None, Option(help="Seconds over which users start; default: one answer's length.")
     ] = None,
     processes: Annotated[int | None, Option(min=1, help="Worker processes; default: 1, from 32 users on 4.")] = None,
-    extra: Annotated[str, Option(help="JSON object that goes over the request's body; null takes a key out.")] = "{}",
+    extra: Annotated[str, Option(help="JSON object merged over the request's body; null removes a key.")] = "{}",
     header: Annotated[list[str] | None, Option(help="NAME: VALUE, sent with each request; may be repeated.")] = None,
     api_key_env: Annotated[str | None, Option(help="Environment variable that holds the bearer token.")] = None,
     tokenizer: Annotated[Path | None, Option(help="tokenizer.json, for servers that send no usage.")] = None,
@@ -68,7 +70,7 @@ def load(
     line_ttft: Annotated[float, Option(help="The line: TTFT p95 at most, seconds.")] = 2.0,
     line_speed: Annotated[float, Option(help="The line: tokens per second for one user at least.")] = 10.0,
 ) -> None:
-    """Load any OpenAI-compatible chat server and say what people would get. Exits 1 when any request failed."""
+    """Load any OpenAI-compatible chat server and report what its users would get. Exit code 1 when a request failed."""
     from servebench.cli.load_report import run_load
 
     values: dict[str, Any] = {
@@ -103,7 +105,7 @@ def load(
 
 
 def _mode(values: dict[str, Any]) -> str:
-    """The mode whose option was given. A shared prefix may be put before all, and is a mode of its own only alone."""
+    """Return the mode whose option was given; a shared prefix goes with every mode, and is a mode only on its own."""
     asked = [name for name, way in MODES.items() if way.needs and values[way.needs] is not None]
     ways = [name for name in asked if name != "shared-prefix"]
     if len(ways) > 1:
@@ -137,7 +139,7 @@ def calibrate(
         int | None, Option(min=1, help="CPUs for the load, as a setting's cpus: {load: N}; default: all.")
     ] = None,
 ) -> None:
-    """Load a clock instead of a server and say how wrong this client is here. Exits 1 beyond the bounds."""
+    """Measure this client's timing error on this machine with a clock server. Exit code 1 beyond the bounds."""
     from servebench.cli.load_report import run_calibrate
     from servebench.machine.cpus import allot
 

@@ -1,4 +1,4 @@
-"""What `servebench load` and `servebench calibrate` do: run, write the files, say it readably."""
+"""Run `servebench load` and `servebench calibrate`: measure, write the files, print a summary."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from servebench.machine import cache
 from servebench.machine.infrastructure import writable
 from servebench.words import marks
 
-# What the printed summary shows, in order: figure, what it is, format.
+# Rows of the printed summary, in order: figure, its name, format.
 _SHOWN = (
     ("output_tok_s", "output tok/s", "{:,.1f}"),
     ("user_tok_s", "user tok/s (median)", "{:.1f}"),
@@ -63,7 +63,9 @@ def run_load(
     line: line_.Line,
 ) -> int:
     """Load a server; write requests.parquet, chunks.parquet and summary.json into `out` and print the summary.
-    The exit status: 1 when any request failed, else 0."""
+
+    Returns the exit status: 1 when any request failed, else 0.
+    """
     writable(out, "--out")
     console = Console(stderr=True)
     tell = phases(console)
@@ -95,14 +97,14 @@ def run_load(
 
 
 def expected(workload: Workload, count: int) -> str:
-    """What is about to be done and, where it can be known, for how long."""
+    """Announce the load and, where it is known, its duration."""
     whole = workload.way.ends_itself
     takes = "" if whole else f": at least {workload.warmup_s + workload.window_s:.0f} s, and until the last reply"
     return f"loading with {counted(count)}{takes}"
 
 
 def phases(console: Console) -> Callable[..., None]:
-    """Prints what is said first of each phase, where no bar can be drawn."""
+    """Make a function that prints the first message of each phase, for consoles that cannot draw a bar."""
     said: set[str] = set()
 
     def tell(phase: str, more: str = "") -> None:
@@ -114,12 +116,12 @@ def phases(console: Console) -> Callable[..., None]:
 
 
 def counted(count: int) -> str:
-    """ "1 user", "4 users"."""
+    """Count users in words: "1 user", "4 users"."""
     return f"{count} user{'' if count == 1 else 's'}"
 
 
 def verdict(found: dict[str, Any], line: line_.Line) -> str:
-    """Whether the line is met, and if not, what misses it."""
+    """Say whether the line is met, and if not, which figures miss it."""
     if found["meets_line"]:
         return "yes"
     misses = []
@@ -161,7 +163,7 @@ def _print_summary(
         table.add_row(words, value)
     console.print(table)
     if meta.prompts and meta.prompts.skipped:
-        words = "conversations in which nobody asks anything were skipped"
+        words = "conversations without a question were skipped"
         console.print(f"[yellow]{meta.prompts.name}: {meta.prompts.skipped} {words}")
     if found["invalid_reasons"]:
         console.print(f"not valid: {marks.told(found['invalid_reasons'], 'en')}", style="yellow", markup=False)
@@ -183,8 +185,10 @@ def _rows(table: Table, found: dict[str, Any], shown: tuple[tuple[str, str, str]
 
 
 def client_error(known: Calibration | None, users: int) -> list[tuple[str, str]]:
-    """(words, value) of the client's own error on this machine: that of the smallest calibrated number of users that
-    is not below `users`."""
+    """Return (words, value) of the client's own error on this machine.
+
+    It is the error at the smallest calibrated number of users that is not below `users`.
+    """
     levels = [level for level in known.levels if level.users >= users] if known else []
     if not levels:
         return [("its error", f"unknown; servebench calibrate --users {users}")]
@@ -201,8 +205,10 @@ def _pair_ms(level: Level, name: str) -> str:
 
 
 def run_calibrate(users: list[int], out: Path, *, window_s: float, processes: int | None, cpus: Sequence[int]) -> int:
-    """Calibrate; write calibration.json into `out` and this machine's cache, print it. The exit status: 1 when some
-    level is beyond the bounds, else 0."""
+    """Calibrate; write calibration.json into `out` and this machine's cache, and print it.
+
+    Returns the exit status: 1 when a level is beyond the bounds, else 0.
+    """
     writable(out, "--out")
     kept = cache.ready()
     err = Console(stderr=True)
@@ -238,6 +244,6 @@ def run_calibrate(users: list[int], out: Path, *, window_s: float, processes: in
     console = Console()
     console.print(table)
     console.print(
-        f"This machine loads up to {found.max_users} users truthfully (of those ever tried).", highlight=False
+        f"This machine loads up to {found.max_users} users truthfully (of the numbers ever tried).", highlight=False
     )
     return 1 if any(level.beyond for level in measured.levels) else 0

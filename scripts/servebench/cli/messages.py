@@ -1,4 +1,4 @@
-"""What a verb says while it runs and when it fails, on the console and in its log file."""
+"""Write a verb's messages and its final fault to the console and its log file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def start(log: Path | None) -> None:
-    """Send messages to the console and, when asked, to a log file, whose times have a date and a zone."""
+    """Send messages to the console and, if `log` is given, to that file, with date and time zone."""
     handlers: list[logging.Handler] = [logging.StreamHandler()]
     if log:
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -17,11 +17,11 @@ def start(log: Path | None) -> None:
         handlers.append(file)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", handlers=handlers)
     logging.getLogger("servebench").setLevel(logging.INFO)
-    logging.raiseExceptions = False  # where no message can be written, what is written next says why
+    logging.raiseExceptions = False  # where no message can be written, the next write to the disk reports why
 
 
 def tell(fault: str) -> None:
-    """Say why a verb ends: on the console, and in its log file, which is all that is left of a job elsewhere."""
+    """Print why a verb ends, on the console and in its log file, the only trace of a job on another node."""
     print(f"servebench: {fault}", file=sys.stderr)
     for handler in logging.getLogger().handlers:
         if isinstance(handler, logging.FileHandler):

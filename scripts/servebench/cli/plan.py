@@ -1,4 +1,4 @@
-"""`servebench plan`: what an experiment measures, how long it takes, what it needs and what of that is there."""
+"""Show what an experiment measures, how long it takes, what it needs and what is missing: `servebench plan`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LANGUAGES = Languages.__struct_fields__
 
 
 def command(plan: Plan, language: str) -> None:
-    """Print all of it, the configuration's texts in `language` (en or ja). Starts and fetches nothing."""
+    """Print the plan, with the configuration's texts in `language` (en or ja). Starts and fetches nothing."""
     if language not in LANGUAGES:
         raise Fault(f"--language: {language!r} is unknown; one of {', '.join(LANGUAGES)}")
     results, cache_root = RESULTS / plan.experiment, cache.root(plan.runtime.cache)
@@ -43,7 +43,7 @@ def command(plan: Plan, language: str) -> None:
 
 
 def settings_table(plan: Plan, run: str) -> Table:
-    """The sessions of a run's round, in order."""
+    """Make a table of the sessions in each round of a run, in order."""
     table = Table(title=f"{run}, each round", title_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0))
     for heading in ("setting", "model", "slots", "users", "takes"):
         wraps = heading in ("model", "users")
@@ -57,17 +57,17 @@ def settings_table(plan: Plan, run: str) -> Table:
 
 
 def sections(plan: Plan, results: Path, cache_root: Path, language: str) -> Iterator[tuple[str, Iterator[str]]]:
-    """Heading and lines of each part of the text."""
+    """Yield the heading and lines of each section."""
     yield "To measure", to_measure(plan, results)
     yield "Models", models(plan, results, cache_root)
     yield "Engines", engines(plan, cache_root)
-    yield "Needed, and what is there", needs(plan, results, cache_root)
+    yield "Needed and available", needs(plan, results, cache_root)
     yield "Not verified", (f"{where}: {say(text, language)}" for where, text in requirements.unverified(plan))
     yield "Not as in the source, or ours where it is silent", (say(text, language) for text in plan.deviations)
 
 
 def to_measure(plan: Plan, results: Path) -> Iterator[str]:
-    """Sessions and measurements by run, and time."""
+    """Count sessions and measurements by run, and estimate the time."""
     for run in plan.runs:
         settings = [setting for setting in plan.settings.values() if setting.run == run]
         levels = sum(len(setting.users) for setting in settings)
@@ -84,7 +84,7 @@ def to_measure(plan: Plan, results: Path) -> Iterator[str]:
 
 
 def models(plan: Plan, results: Path, cache_root: Path) -> Iterator[str]:
-    """Each model: where from, how large, what identifies it."""
+    """Describe each model: its source, its size, and what identifies it."""
     for download in requirements.downloads(plan, results, cache_root):
         model = download.model
         where = f"made from {model.requantize['from']}" if model.requantize else model.source
@@ -102,7 +102,7 @@ def models(plan: Plan, results: Path, cache_root: Path) -> Iterator[str]:
 
 
 def engines(plan: Plan, cache_root: Path) -> Iterator[str]:
-    """What each engine is run from, and its settings."""
+    """Say what each engine is run from, and whether that is available."""
     lacking = requirements.container_fault(plan)
     for key in dict.fromkeys(setting.engine.key for setting in plan.settings.values()):
         engine = plan.engines[key]
@@ -126,7 +126,7 @@ def engines(plan: Plan, cache_root: Path) -> Iterator[str]:
 
 
 def needs(plan: Plan, results: Path, cache_root: Path) -> Iterator[str]:
-    """Disk, memory and CPUs: needed and there; what is not enough says so."""
+    """Compare disk, memory and CPUs needed with those available; shortages are marked NOT ENOUGH."""
     wanted = [d for d in requirements.downloads(plan, results, cache_root) if not (d.present or d.own)]
     to_fetch = sum(d.size_bytes or 0 for d in wanted)
     unknown = [d.model.key for d in wanted if d.size_bytes is None]
@@ -143,7 +143,7 @@ def needs(plan: Plan, results: Path, cache_root: Path) -> Iterator[str]:
 
 
 def memory(plan: Plan, results: Path, cache_root: Path) -> Iterator[str]:
-    """The setting that needs most device memory, beside what the device has."""
+    """Compare the setting that needs most device memory with the device's memory."""
     found = requirements.memory(plan, results, cache_root)
     if not found:
         return
@@ -165,22 +165,22 @@ def memory(plan: Plan, results: Path, cache_root: Path) -> Iterator[str]:
 
 
 def beside(needed: int, there: int) -> str:
-    """ "about 1.2 GB, 30.0 GB free"."""
+    """Format bytes needed and free: "about 1.2 GB, 30.0 GB free"."""
     return f"about {gigabytes(needed)}, {gigabytes(there)} free{'' if needed <= there else ' – NOT ENOUGH'}"
 
 
 def size(download: requirements.Download) -> str:
-    """ "98 MB", "about 9.8 GB", "size not known"."""
+    """Format a download's size: "98 MB", "about 9.8 GB", "size not known"."""
     if download.size_bytes is None:
         return "size not known"
     return gigabytes(download.size_bytes) if download.exact else f"about {gigabytes(download.size_bytes)}"
 
 
 def gigabytes(amount: int) -> str:
-    """Decimal, as disks and downloads are counted: "98 MB", "9.8 GB"."""
+    """Format bytes in decimal units, as disks and downloads are counted: "98 MB", "9.8 GB"."""
     return f"{amount / 1e9:.1f} GB" if amount >= 1e9 else f"{amount / 1e6:.0f} MB"
 
 
 def say(text: str | dict[str, str], language: str) -> str:
-    """A configured text in a language, English where it has no other."""
+    """Return a configured text in `language`, or in English where it has no other."""
     return text if isinstance(text, str) else text.get(language, text["en"])

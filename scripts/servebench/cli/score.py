@@ -1,4 +1,4 @@
-"""The evaluations' verb."""
+"""Score replies from a file: `servebench score`."""
 
 from __future__ import annotations
 

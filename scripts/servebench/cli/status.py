@@ -1,4 +1,4 @@
-"""Report what of an experiment was measured, failed or discarded, and how to redo it."""
+"""Report what was measured, failed or discarded, and how to redo it."""
 
 from __future__ import annotations
 
@@ -22,16 +22,18 @@ from servebench.words import marks
 
 
 class UnknownMeasurement(Fault):
-    """Nothing of that name is in the experiment."""
+    """The experiment has no measurement of that name."""
 
 
 def report(plan: Plan, results: Path, configfiles: Sequence[Path] = ()) -> tuple[list[str], int]:
-    """Lines for the console, and the number of failed measurements. `configfiles` are those the plan was read from,
-    when it is not the quick start; they are part of the commands."""
+    """Return lines for the console, and the number of failed measurements.
+
+    `configfiles` are the files the plan was read from, empty for the quick start; the printed commands name them.
+    """
     options = _options(plan, configfiles)
     folder = results / plan.experiment
     lines: list[str] = []
-    failing: list[str] = []  # the setting of each
+    failing: list[str] = []  # names of their settings
     for one in _all(plan, folder):
         if not one.file.exists():
             continue
@@ -75,14 +77,16 @@ def discard(
     why: str,
     configfiles: Sequence[Path] = (),
 ) -> Iterator[str]:
-    """Throw out the measurements of a setting (of one round, of one number of users); yields what was done and what
-    measures them again. `configfiles` as of `report`."""
+    """Discard the measurements of a setting, or those of one round or one number of users.
+
+    Yields what was discarded and the command that measures again. `configfiles` as for `report`.
+    """
     if not why.strip():
-        raise Fault(f"--why: {why!r} is no reason; say why, it is kept with the record")
+        raise Fault(f"--why: {why!r} is not a reason; give one, it is kept with the record")
     sendable("--why", why)
     if setting not in plan.settings or plan.settings[setting].run != run:
         known = ", ".join(f"{s.run} {s.name}" for s in plan.settings.values())
-        raise UnknownMeasurement(f"{run} {setting}: is not in experiment {plan.experiment}; there are: {known}")
+        raise UnknownMeasurement(f"{run} {setting}: is not in experiment {plan.experiment}; it has: {known}")
     folder = results / plan.experiment
     kept = measurements.Store(folder)
     found = 0
@@ -92,20 +96,22 @@ def discard(
             found += 1
             yield f"discarded {one}; kept as {kept.discard(one.digest, why, one.place)}"
     if not found:
-        raise UnknownMeasurement(f"{run} {setting}: nothing of that is measured yet; see servebench status")
+        raise UnknownMeasurement(f"{run} {setting}: has no such measurement yet; see servebench status")
     yield f"now: snakemake --cores 1 all{_options(plan, configfiles)}"
 
 
 def _options(plan: Plan, configfiles: Sequence[Path]) -> str:
-    """The files, and what was given over them, as a shell takes them."""
+    """Return --configfile and --config of the plan, quoted for a shell."""
     given = {"--configfile": [str(file) for file in configfiles], "--config": plan.overrides}
     return "".join(f" {shlex.join([name, *values])}" for name, values in given.items() if values)
 
 
 def _by_setting(plan: Plan, folder: Path, failing: Sequence[str]) -> Iterator[str]:
-    """A line for each setting of which something is left, and one that names the others, but for those that are
-    `failing`, which are told elsewhere."""
-    left: dict[str, list[int]] = {}  # of each session, how many measurements
+    """Yield a line for each setting with measurements left, and one that names the finished settings.
+
+    The finished settings that are `failing` are left out: they have lines of their own.
+    """
+    left: dict[str, list[int]] = {}  # for each session, how many measurements
     for session, users in inventory.missing(plan, folder):
         left.setdefault(session.setting.name, []).append(len(users))
     complete = []
@@ -117,14 +123,14 @@ def _by_setting(plan: Plan, folder: Path, failing: Sequence[str]) -> Iterator[st
         whole = plan.rounds * len(setting.users)
         yield (
             f"left: {setting.run} {name}: {counts.count(0)} of {plan.rounds} sessions,"
-            f" {whole - sum(counts)} of {whole} measurements are there"
+            f" {whole - sum(counts)} of {whole} measurements are done"
         )
     if complete:
         yield f"complete: {', '.join(complete)}"
 
 
 class _State(NamedTuple):
-    """How things stand with an evaluation. `again`: it takes a forced run to change that."""
+    """Hold the state of an evaluation. `again`: only a forced run changes it."""
 
     word: str
     text: str
@@ -132,7 +138,7 @@ class _State(NamedTuple):
 
 
 def _evaluation(plan: Plan, folder: Path, target: Setting) -> _State:
-    """By what is kept of its replies; its file alone says that its engine did not live through it."""
+    """Judge an evaluation by its stored replies; only its result file says whether its engine failed."""
     assert plan.evaluations
     path = Layout(folder).evaluation(target.name)
     try:
@@ -159,7 +165,7 @@ def _evaluation(plan: Plan, folder: Path, target: Setting) -> _State:
 
 @dataclass(frozen=True)
 class _Measurement:
-    """One of the plan's. `path` stands for it under measurements/; in the store it is `stored`, as configured."""
+    """Hold a measurement of the plan: `path` is its link under measurements/, `stored` its file by the present spec."""
 
     setting: Setting
     round: int
@@ -172,18 +178,18 @@ class _Measurement:
 
     @property
     def place(self) -> dict[str, Any]:
-        """As `store.PLACE`."""
+        """Return the place as `plan.layout.PLACE` has it."""
         setting = self.setting
         return {"run": setting.run, "setting": setting.name, "round": self.round, "users": self.users}
 
     @property
     def file(self) -> Path:
-        """Where it is, if it is: `path`, or in the store alone, when its session has failed after it."""
+        """Return its file if it exists: `path`, or `stored` where the session failed later and made no link."""
         return self.path if self.path.exists() else self.stored
 
     @property
     def digest(self) -> str:
-        """Its name in the store: what it says itself, else that of the same file, else as configured."""
+        """Return its name in the store: from its metadata, else the same file's name, else from the present spec."""
         try:
             return measurements.read_metadata(self.file).identity.digest
         except Damaged:

@@ -1,4 +1,4 @@
-"""The verbs as they are typed; what each does is in a module of its own, imported when it is called.
+"""Define the verbs a user types; each verb's module is imported only when the verb is called.
 
 So `load` and `calibrate` run where only the base dependencies are installed.
 """
@@ -35,7 +35,7 @@ def version() -> None:
 
 @app.command()
 def pull(configfile: ConfigFiles = None, config: Overrides = None) -> None:
-    """Pull the container images of an experiment for apptainer, by digest, where there is internet."""
+    """Pull the container images of an experiment for apptainer, by digest; needs internet access."""
     from servebench.engines import images, runtime
     from servebench.machine import cache
 
@@ -63,8 +63,8 @@ def show_plan(
 def show_kv_cache(
     model: Annotated[str, typer.Option(help="A GGUF file, a config.json, or hf://owner/repository@revision.")],
     tokens: Annotated[int | None, typer.Option(help="Tokens of each stream.")] = None,
-    streams: Annotated[int, typer.Option(help="Streams, each of so many tokens.")] = 1,
-    gib: Annotated[str | None, typer.Option(help="How many tokens fit into so many GiB.")] = None,
+    streams: Annotated[int, typer.Option(help="Number of streams.")] = 1,
+    gib: Annotated[str | None, typer.Option(help="Calculate how many tokens fit into this many GiB.")] = None,
     key_type: Annotated[str, typer.Option(help="Type of the keys: f16, q8_0, ...")] = "f16",
     value_type: Annotated[str, typer.Option(help="Type of the values.")] = "f16",
 ) -> None:
@@ -91,9 +91,9 @@ def status(configfile: ConfigFiles = None, config: Overrides = None) -> None:
 def watch(
     configfile: ConfigFiles = None,
     config: Overrides = None,
-    once: Annotated[bool, typer.Option("--once", help="Print the present state, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print the present state and exit.")] = False,
 ) -> None:
-    """Watch an experiment while it runs: what is measured now, what is done, how long it still takes."""
+    """Watch an experiment while it runs: running jobs, finished measurements, time left."""
     from servebench.cli import watch
 
     plan = read_plan(configfile, config)
@@ -123,7 +123,7 @@ def discard(
     configfile: ConfigFiles = None,
     config: Overrides = None,
 ) -> None:
-    """Discard measurements, on record; the next snakemake measures them again."""
+    """Discard measurements, keeping them on record; the next snakemake run measures them again."""
     from servebench.cli import status
 
     plan = read_plan(configfile, config)
@@ -146,6 +146,6 @@ def read_plan(configfile: list[Path] | None, config: list[str] | None) -> Any:
     from servebench import configuration
 
     if config and not configfile:
-        raise Fault("--config: takes the place of no file; name the one it changes, too: --configfile FILE")
+        raise Fault("--config: changes keys of a file; name that file too: --configfile FILE")
     overrides = configuration.overrides(config) if config else {}
     return configuration.read(configfile or [servebench.ROOT / "config" / "config.yaml"], overrides)

@@ -1,4 +1,4 @@
-"""`servebench watch`: an experiment while it runs, live on a terminal, as plain lines anywhere else."""
+"""Show an experiment while it runs, live on a terminal, as plain lines elsewhere: `servebench watch`."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from servebench.sessions import progress
 from servebench.sessions.progress import ASKING, LOADING
 
 UNKNOWN = "–"
-LIVE_S, PLAIN_S = 1.0, 10.0  # between two looks, on a terminal and elsewhere
+LIVE_S, PLAIN_S = 1.0, 10.0  # between two updates, on a terminal and elsewhere
 
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """How things stand at one moment. `running`: what each job that runs said last (servebench.progress)."""
+    """Hold the state at one moment. `running`: the latest progress of each running job (sessions.progress)."""
 
     experiment: str
     measured: int
@@ -40,13 +40,13 @@ class Snapshot:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is left to be measured or asked."""
+        """Return whether nothing is left to measure or ask."""
         whole = (self.measurements, self.evaluations)
         return (self.measured, self.evaluations_done) == whole and not self.running
 
 
 def snapshot(plan: Plan, results: Path) -> Snapshot:
-    """What is there under results/<experiment>, and what runs."""
+    """Take a snapshot of results/<experiment> and the running jobs."""
     left = [users for _, users in inventory.missing(plan, results)]
     targets = plan.evaluations.targets.values() if plan.evaluations else ()
     to_ask_s = {target.name: duration.to_ask_s(plan, results, target) for target in targets}
@@ -71,18 +71,18 @@ def snapshot(plan: Plan, results: Path) -> Snapshot:
 
 
 def plain(now: Snapshot) -> list[str]:
-    """A line for the experiment and one for each job that runs."""
+    """Make a line for the experiment and one for each running job."""
     return [_head(now), *map(line, now.running)]
 
 
 def line(said: Mapping[str, Any]) -> str:
-    """How things stand with one job."""
+    """Make the line of one job."""
     return ", ".join(f"{name} {text}" for name, text in _cells(said))
 
 
 def drawn(now: Snapshot) -> RenderableType:
-    """The same for a terminal."""
-    bar = Table.grid()  # a bar alone does not end its line
+    """Draw the snapshot for a terminal."""
+    bar = Table.grid()  # a bar outside a table does not end its line
     bar.add_row(ProgressBar(total=now.measurements, completed=now.measured, width=50))
     if not now.running:
         return Group(Text(_head(now)), bar, Text("nothing runs", style="dim"))
@@ -91,7 +91,7 @@ def drawn(now: Snapshot) -> RenderableType:
 
 
 def _table(jobs: Sequence[Mapping[str, Any]]) -> Table:
-    """Jobs of one kind."""
+    """Draw a table of jobs of one kind."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for name, _ in _cells(jobs[0]):
         table.add_column(name)
@@ -101,7 +101,7 @@ def _table(jobs: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _head(now: Snapshot) -> str:
-    left = "everything is there" if now.complete else f"{duration.minutes(now.left_s)} left"
+    left = "complete" if now.complete else f"{duration.minutes(now.left_s)} left"
     evaluations = f", {now.evaluations_done} of {now.evaluations} evaluations" if now.evaluations else ""
     return (
         f"{now.experiment}: {now.measured} of {now.measurements} measurements, {now.sessions_done} of {now.sessions}"
@@ -110,12 +110,12 @@ def _head(now: Snapshot) -> str:
 
 
 def _cells(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """(what, how it stands) of one job."""
+    """Yield (name, value) of each cell of one job."""
     return _evaluation(said) if said["kind"] == "evaluation" else _session(said)
 
 
 def _evaluation(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The questions are those that were left when the job began."""
+    """Yield the cells of an evaluation; its questions are those that were left when the job began."""
     asking = said["phase"] == ASKING
     yield "evaluation", said["setting"]
     yield "phase", said["phase"]
@@ -126,9 +126,12 @@ def _evaluation(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _session(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Nothing is parsed while a measurement runs, so as not to disturb it: what is known of it is how many pieces of
-    replies arrive, about one a token, and when the first does. Tokens and TTFT are those of the last that has ended,
-    with its number of users."""
+    """Yield the cells of a session.
+
+    Nothing is parsed while a measurement runs, so as not to disturb it; until its end only the rate of arriving pieces
+    of replies, about one a token, and the time to the first piece are known. Tokens and TTFT are those of the last
+    finished measurement, with its number of users.
+    """
     loading = said["phase"] in LOADING
     last = said.get("last") or {}
     yield "session", f"{said['run']} {said['setting']} round {said['round']}"
@@ -159,7 +162,7 @@ def _number(value: float | None, places: int, unit: str) -> str:
 
 
 def command(plan: Plan, results: Path, *, once: bool) -> None:
-    """Show it until everything is there, or once. `results` is results/<experiment>."""
+    """Show the experiment until it is complete, or once. `results` is results/<experiment>."""
     console = Console()
     if once or not console.is_terminal:
         _tell(plan, results, once)

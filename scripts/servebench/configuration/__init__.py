@@ -1,4 +1,4 @@
-"""Turn YAML into a plan; each fault is one line that names file, key, value and remedy."""
+"""Turn YAML into a plan; report each fault as one line that names file, key, value and remedy."""
 
 from servebench.configuration.build import load, overrides, read
 from servebench.configuration.files import engine_pin, prompts_digest, prompts_path, trace_digest

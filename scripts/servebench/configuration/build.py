@@ -1,4 +1,4 @@
-"""Build a `Plan` from YAML, or raise one error with a line for each fault, before anything is fetched or started."""
+"""Build a `Plan` from YAML, or raise one error with a line for each fault before anything is fetched or started."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ COMMON = ("args", "env", "request", "expect")  # keys of an engine that all its 
 
 
 def load(config: Mapping[str, Any], files: Sequence[str | Path], overrides: Mapping[str, Any] | None = None) -> Plan:
-    """Check `config` (as merged from `files`, in order, and `overrides` of the command line) and build the plan; raises
-    `ConfigError`."""
+    """Check `config` and build the plan. Raises `ConfigError`.
+
+    `config` is the result of merging `files`, in order, and the command line's `overrides`.
+    """
     overrides = overrides or {}
     origin = Origin(files, overrides)
     config = _present(config)
@@ -91,7 +93,7 @@ def load(config: Mapping[str, Any], files: Sequence[str | Path], overrides: Mapp
 
 
 def _as_argument(value: Any) -> str:
-    """Write a value as snakemake --config reads it."""
+    """Format a value as snakemake --config parses it."""
     return "" if value is None else json.dumps(value) if isinstance(value, Mapping | list) else str(value)
 
 
@@ -102,7 +104,7 @@ def _setting(
     engines: Mapping[str, Engine],
     models: Mapping[str, Model],
 ) -> Setting:
-    """Build the setting `entry` with its engine and model, and with what all settings of the engine share."""
+    """Build the setting `entry` from its engine, its model, and the keys that all settings of the engine share."""
     return msgspec.convert(
         {
             **entry,
@@ -142,7 +144,7 @@ def _task_set(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
     if path is not None:
         there, sha256 = len(task.load(path)), hashlib.sha256(path.read_bytes()).hexdigest()
     else:
-        assert task.source  # published
+        assert task.source  # a published set
         there, sha256 = task.source.questions, task.source.sha256
     return {
         "set": chosen,
@@ -154,8 +156,8 @@ def _task_set(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def overrides(given: Sequence[str]) -> dict[str, Any]:
-    """Parse KEY=VALUE of the command line as snakemake --config does."""
-    from snakemake.cli import parse_config  # half a second, for those who need it
+    """Parse the command line's KEY=VALUE as snakemake --config does."""
+    from snakemake.cli import parse_config  # takes half a second to import
 
     try:
         return dict(parse_config(list(given)))
@@ -164,8 +166,10 @@ def overrides(given: Sequence[str]) -> dict[str, Any]:
 
 
 def read(files: Sequence[str | Path], overrides: Mapping[str, Any] | None = None) -> Plan:
-    """Read configuration files as Snakemake merges them (later over earlier, key by key; `overrides` of the command
-    line over all) and `load` the result."""
+    """Merge configuration files as Snakemake does, and `load` the result.
+
+    Later files override earlier ones key by key, and the command line's `overrides` override all files.
+    """
     from snakemake.utils import update_config
 
     merged: dict[str, Any] = {}
@@ -188,7 +192,7 @@ def read(files: Sequence[str | Path], overrides: Mapping[str, Any] | None = None
 
 
 def _present(value: Any) -> Any:
-    """Leave out the keys that an overlay set to null. In a `request`, null stays: it takes a key out of the body."""
+    """Remove the keys that an overlay set to null. In a `request` null stays: it removes a key from the body."""
     if not isinstance(value, Mapping):
         return value
     return {k: v if k == "request" else _present(v) for k, v in value.items() if v is not None}
@@ -199,8 +203,8 @@ def _without(entry: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
 
 
 def _with_common(engine: Mapping[str, Any], setting: Mapping[str, Any]) -> dict[str, Any]:
-    """Join what an engine's settings share and what this setting adds, in that order, so that the setting wins."""
+    """Merge the keys that an engine's settings share with this setting's own, which take precedence."""
     mappings = {key: {**engine.get(key, {}), **setting.get(key, {})} for key in ("env", "request", "expect")}
-    if engine["kind"] == "simulator":  # nothing was published of a simulator
+    if engine["kind"] == "simulator":  # no figures are published of a simulator
         mappings["expect"] = {}
     return {"args": [*engine.get("args", ()), *setting.get("args", ())], **mappings}

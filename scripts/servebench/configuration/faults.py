@@ -1,4 +1,4 @@
-"""Find everything that a configuration may not say, one sentence for each fault."""
+"""Find the faults of a configuration, one sentence each."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def _number(checker: jsonschema.TypeChecker, value: Any) -> bool:
     return _integer(checker, value) or (isinstance(value, float) and math.isfinite(value))
 
 
-# JSON Schema takes 4.0 for an integer, and YAML has numbers that JSON has not (.nan, .inf).
+# JSON Schema accepts 4.0 as an integer, and YAML has numbers that JSON lacks (.nan, .inf).
 Validator = cast(Any, jsonschema.validators).extend(
     jsonschema.Draft202012Validator,
     type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine_many({"integer": _integer, "number": _number}),
 )
 
 
-# What a `request` cannot change: servebench sends it, and its figures rest on it.
+# Keys that a `request` cannot change: servebench sends them, and its figures depend on them.
 _SENT = {
     "model": "name the model under models and settings",
     "messages": "name the prompts as workload.prompts",
@@ -58,7 +58,7 @@ _SENT = {
 
 
 def value_faults(value: Any, origin: Origin, path: Sequence[str | int] = ()) -> Iterator[str]:
-    """Find keys and values that no key can take, and what a `request` may not hold."""
+    """Find keys and values that are valid nowhere, and keys that a `request` may not hold."""
     where = [*path]
     asked = "request" in path
     if isinstance(value, Mapping):
@@ -84,7 +84,7 @@ def value_faults(value: Any, origin: Origin, path: Sequence[str | int] = ()) -> 
 
 
 def schema_faults(config: Mapping[str, Any], origin: Origin) -> Iterator[str]:
-    """Find faults of single keys, as the sections define them, one sentence each."""
+    """Find faults of single keys by the schema of the sections, one sentence each."""
     for error in sorted(Validator(schema()).iter_errors(config), key=lambda e: [str(part) for part in e.absolute_path]):
         yield from _schema_sentences(error, origin)
 
@@ -99,14 +99,14 @@ def _schema_sentences(error: jsonschema.ValidationError, origin: Origin) -> Iter
             yield origin.fault([*path, key], f"is not a known key; known here: {', '.join(known)}")
         return
     if rule == "type" and "enum" in node:
-        return  # the error of the choices names them
+        return  # the error about the choices names them
     if rule == "required":
         missing = [key for key in wanted if key not in cast(Any, error.instance)]
         if not error.message.startswith(repr(missing[0])):
             return  # the first error names all of them
         yield origin.fault(path, f"lacks {', '.join(missing)}; add {'it' if len(missing) == 1 else 'them'}")
         return
-    if rule == "anyOf":  # what is wrong with the alternative of the value's type, or no type fits
+    if rule == "anyOf":  # report the alternative of the value's type, or that no type fits
         inner = [each for each in error.context or () if each.validator != "type"]
         for each in inner:
             yield from _schema_sentences(each, origin)
@@ -146,7 +146,7 @@ def _least(node: Mapping[str, Any], minimum: Any) -> str:
 
 
 def cross_faults(config: Mapping[str, Any], origin: Origin) -> Iterator[str]:
-    """Find faults between keys: names of nothing, missing files, parts that do not go together."""
+    """Find faults between keys: undefined names, missing files, contradictory parts."""
     runs, engines, models = config.get("runs") or {"main": {}}, config["engines"], config["models"]
     for key, engine in engines.items():
         yield from _engine_faults(["engines", key], engine, origin)
@@ -200,7 +200,7 @@ def _contradictions(
     adapter: type[Adapter],
     origin: Origin,
 ) -> Iterator[str]:
-    """Find arguments and variables that ask for other slots or another context than the setting's own keys."""
+    """Find arguments and variables that set slots or context differently from the setting's own keys."""
     args = [*engine.get("args", ()), *setting.get("args", ())]
     env = {**engine.get("env", {}), **setting.get("env", {})}
     for key, option in (("slots", adapter.slots), ("context", adapter.context)):
@@ -252,7 +252,7 @@ def _evaluations_faults(
 
 
 def _at(value: Any, path: Sequence[str | int]) -> Any:
-    """The value at a path of keys, or None."""
+    """Return the value at a path of keys, or None."""
     for part in path:
         try:
             value = value[part]
@@ -333,7 +333,7 @@ def _workload_faults(workload: Mapping[str, Any], origin: Origin) -> Iterator[st
 
 
 def _read_prompts(workload: Mapping[str, Any], name: str) -> None:
-    """Raise Fault for prompts that the load generator could not send."""
+    """Raise Fault for prompts that the load generator cannot send."""
     path = prompts_path(name)
     if not path.is_file() and not (path / "set.yaml").is_file():
         sets = ", ".join(sorted(p.name for p in (ROOT / "config" / "prompts").iterdir() if p.is_dir()))

@@ -1,4 +1,4 @@
-"""Find the files that a configuration names, and their digests."""
+"""Find the files that a configuration names, and compute their digests."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from servebench.faults import Fault
 
 
 class ConfigError(Fault):
-    """A configuration that cannot be run. Its text has one line per fault: file: key: value: remedy."""
+    """A configuration cannot be run; the message has one line per fault: file: key: value: remedy."""
 
 
 def in_checkout(file: str | Path) -> str | None:
@@ -23,15 +23,17 @@ def in_checkout(file: str | Path) -> str | None:
 
 
 class Origin:
-    """The origin of each key of the merged configuration, for errors: the command line or a file."""
+    """Find the origin of each key of the merged configuration, for errors: the command line or a file."""
 
     def __init__(self, files: Sequence[str | Path], overrides: Mapping[str, Any]) -> None:
         self.files = [str(file) for file in files] or ["config"]
         self.overrides = overrides
 
     def of(self, path: Sequence[str | int]) -> str:
-        """Return --config if the command line sets `path`, else the last file that sets it, else the last file (of a
-        missing key)."""
+        """Return --config if the command line sets `path`, else the last file that sets it.
+
+        For a missing key return the last file.
+        """
         if path and _holds(self.overrides, path):
             return "--config"
         for file in reversed(self.files):

@@ -22,7 +22,7 @@ Node = Mapping[str, Any]
 
 @cache
 def schema() -> dict[str, Any]:
-    """The JSON Schema (2020-12) of a configuration."""
+    """Make the JSON Schema (2020-12) of a configuration."""
     made = msgspec.json.schema(Configuration)
     definitions = {name: _untitled(node) for name, node in sorted(made["$defs"].items())}
     root = definitions.pop(Configuration.__name__)
@@ -30,7 +30,7 @@ def schema() -> dict[str, Any]:
 
 
 def _untitled(node: Node) -> dict[str, Any]:
-    """A definition without its class's name, its docstring and an empty list of what is required."""
+    """Strip a definition of its class's name, its docstring and an empty list of required keys."""
     return {key: value for key, value in node.items() if key not in ("title", "description") and value != []}
 
 
@@ -64,7 +64,7 @@ def _table(rows: list[str]) -> str:
 
 
 def _inner(path: str, node: Node, seen: set[str]) -> Iterator[str]:
-    """The rows of a section's keys; of a section that has had its rows (`seen`), none."""
+    """Yield the table rows of a section's keys, once for each section (`seen` holds those done)."""
     if "$ref" not in node:
         path, node = f"{path}.<{path.rpartition('.')[2].rstrip('s')}>", node.get("additionalProperties") or {}
     name = node.get("$ref", "").rpartition("/")[2]
@@ -84,7 +84,7 @@ def _row(path: str, node: Node, *, required: bool) -> str:
 
 
 def _values(node: Node) -> str:
-    """What a key takes, in words."""
+    """Describe the values of a key in words."""
     if "enum" in node:
         return ", ".join(f"`{choice}`" for choice in node["enum"])
     if "anyOf" in node:
@@ -98,7 +98,7 @@ def _values(node: Node) -> str:
 
 
 def write() -> None:
-    """Write both files; what `make schema` does."""
+    """Write both files, for `make schema`."""
     readme = ROOT / "config" / "README.md"
     (ROOT / "config" / "schema.yaml").write_text(as_yaml(), encoding="utf-8")
     readme.write_text(documented(readme.read_text(encoding="utf-8")), encoding="utf-8")

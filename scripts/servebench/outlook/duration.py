@@ -1,4 +1,4 @@
-"""How long an experiment takes, before anything starts and while it runs."""
+"""Estimate how long an experiment takes, before it starts and while it runs."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ GIB = 2**30
 WEIGHTS_GIB_PER_S = 1.0
 
 
-# Speed of one stream while nothing is known: it gives the length of a reply, and with it of queues and drains.
+# Assumed speed of one stream; it gives the duration of a reply, and from that those of queues and drains.
 USER_TOK_S = 40.0
 
 
-OVERHEAD_S = 2.5  # load processes, checks, writing
+OVERHEAD_S = 2.5  # starting load processes, checking, writing
 
 
 def measurement_s(setting: Setting, users: int) -> float:
-    """Expected seconds of one measurement: warm-up until all have a reply, window, drain; or a fixed work."""
+    """Estimate the seconds of one measurement: warm-up until all users have a reply, window, drain; or a fixed work."""
     workload = setting.workload
     reply_s = float(workload["max_tokens"]) / USER_TOK_S
     if workload["mode"] == "count":
@@ -42,36 +42,36 @@ def measurement_s(setting: Setting, users: int) -> float:
 
 
 def session_s(setting: Setting) -> float:
-    """Expected seconds of one session: start, every number of users, stop."""
+    """Estimate the seconds of one session: start, every number of users, stop."""
     return start_s(setting) + sum(measurement_s(setting, users) for users in setting.users)
 
 
 def start_s(setting: Setting) -> float:
-    """Expected seconds to start and stop the setting's engine."""
+    """Estimate the seconds to start and stop the setting's engine."""
     adapter = ADAPTERS[setting.engine.kind]
     weights_gib = (weights_bytes(setting.model) or 0) / GIB if adapter.loads_model else 0
     return adapter.start_s + weights_gib / WEIGHTS_GIB_PER_S
 
 
 def weights_bytes(model: Model) -> int | None:
-    """Size of a model's file: known, or roughly so; None when nothing is said of it."""
+    """Return the exact or approximate size of a model's file; None where the configuration gives neither."""
     if model.size_bytes is not None:
         return model.size_bytes
     return None if model.about.gib is None else int(model.about.gib * GIB)
 
 
 def session_minutes(setting: Setting) -> int:
-    """A session's time limit for a batch system, in minutes: twice the estimate and 15 minutes for loading a model."""
+    """Return a session's time limit in minutes for a batch system: twice the estimate and 15 for loading a model."""
     return int(15 + 2 * session_s(setting) / 60 + 1)
 
 
 def evaluation_s(asked: Evaluations, target: Setting) -> float:
-    """Expected seconds of a target's evaluation: start, all questions, stop."""
+    """Estimate the seconds of a target's evaluation: start, all questions, stop."""
     return asking_s(asked, target, list(parts(asked, target)))
 
 
 def asking_s(asked: Evaluations, target: Setting, of: Sequence[Part]) -> float:
-    """Expected seconds to start, ask what is left, and stop; 0 when nothing is."""
+    """Estimate the seconds to start, ask the remaining questions, and stop; 0 when none remain."""
     if not any(part.left for part in of):
         return 0.0
     load = asked.under_load
@@ -85,13 +85,15 @@ def asking_s(asked: Evaluations, target: Setting, of: Sequence[Part]) -> float:
 
 
 def evaluation_minutes(asked: Evaluations, target: Setting) -> int:
-    """An evaluation's time limit for a batch system, as `session_minutes`."""
+    """Return an evaluation's time limit in minutes for a batch system, as `session_minutes`."""
     return int(15 + 2 * evaluation_s(asked, target) / 60 + 1)
 
 
 def to_ask_s(plan: Plan, results: Path, target: Setting) -> float:
-    """Expected seconds until a target is asked everything; 0 when it is, or when its engine did not live through it.
-    Of what is damaged nothing counts."""
+    """Estimate the seconds until a target has been asked everything; 0 when it has, or when its engine failed.
+
+    Damaged replies count as not asked.
+    """
     assert plan.evaluations
     try:
         if given_up(plan, results, target):
@@ -102,7 +104,7 @@ def to_ask_s(plan: Plan, results: Path, target: Setting) -> float:
 
 
 def remaining_s(plan: Plan, results: Path) -> float:
-    """Expected seconds until the last measurement and the last evaluation is there."""
+    """Estimate the seconds until the last measurement and the last evaluation are done."""
     total = 0.0
     for session, left in missing(plan, results):
         setting = session.setting
@@ -112,7 +114,7 @@ def remaining_s(plan: Plan, results: Path) -> float:
 
 
 def minutes(seconds: float) -> str:
-    """Such as "under a minute", "about 7 min" or "about 3 h 05 min"."""
+    """Format a duration, such as "under a minute", "about 7 min" or "about 3 h 05 min"."""
     whole = round(seconds / 60)
     if whole < 1:
         return "under a minute"
@@ -124,7 +126,7 @@ def _count(number: int, of: str) -> str:
 
 
 def announcement(plan: Plan, results: str | Path) -> str:
-    """What is about to be measured and how long it takes, one paragraph for the console."""
+    """Announce, in one paragraph for the console, what is about to be measured and how long it takes."""
     left = plan.measurements - done(plan, Path(results))
     head = (
         f"servebench: experiment {plan.experiment}: {_count(len(plan.settings), 'setting')},"

@@ -20,9 +20,9 @@ from servebench.store import replies as answers
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """What a target is asked of one task, repeats included. `condition`: ALONE or LOADED for what is asked under load.
+    """Count a target's questions of one task, repeats included. `condition` is ALONE or LOADED for `under_load`.
 
-    `left`: not asked yet. `failed`: asked, and no reply came.
+    `left`: not asked yet. `failed`: asked without getting a reply.
     """
 
     task: str
@@ -33,12 +33,12 @@ class Part:
 
     @property
     def name(self) -> str:
-        """Such as "mgsm" or "mgsm, loaded"."""
+        """Return a name such as "mgsm" or "mgsm, loaded"."""
         return f"{self.task}, {self.condition}" if self.condition else self.task
 
 
 def parts(asked: Evaluations, target: Setting) -> Iterator[Part]:
-    """Everything a target is asked, all of it left."""
+    """Yield all parts of a target's evaluation, with every question left."""
     for name, task in asked.tasks.items():
         whole = asked.repeats * task.questions
         yield Part(task=name, condition=None, questions=whole, left=whole)
@@ -49,8 +49,10 @@ def parts(asked: Evaluations, target: Setting) -> Iterator[Part]:
 
 
 def missing(plan: Plan, results: Path) -> list[tuple[Session, list[int]]]:
-    """Every session with the numbers of users that are not measured yet as the plan has them: what was measured of a
-    setting before it was changed is something else."""
+    """List every session with the numbers of users that are still to be measured.
+
+    A measurement made before its setting was changed does not count.
+    """
     return [
         (session, [users for users in session.setting.users if not stored_path(plan, results, session, users).exists()])
         for session in plan.sessions()
@@ -58,19 +60,21 @@ def missing(plan: Plan, results: Path) -> list[tuple[Session, list[int]]]:
 
 
 def stored_path(plan: Plan, results: Path, session: Session, users: int) -> Path:
-    """Where a measurement is kept, under the name of what determines it."""
+    """Return the stored file of a measurement, named by the digest of what determines it."""
     spec = identified(planning.session_spec(plan, session.setting), session.setting, results)
     return Layout(results).stored(planning.measurement_id(spec, users, session.round))
 
 
 def done(plan: Plan, results: Path) -> int:
-    """How many measurements are there."""
+    """Count the measurements that are done."""
     return plan.measurements - sum(len(users) for _, users in missing(plan, results))
 
 
 def answered(plan: Plan, results: Path, target: Setting) -> list[Part]:
-    """How much of what the plan asks of a target is there, whatever its file says: replies are known by what
-    determines them. Fault where kept replies are damaged."""
+    """Return how much of a target's evaluation is done, judged by its stored replies, not by its result file.
+
+    Replies are found by the digest of what determines them. Raises Fault for damaged replies.
+    """
     asked = plan.evaluations
     assert asked
     spec = _target_spec(plan, results, target)
@@ -80,7 +84,7 @@ def answered(plan: Plan, results: Path, target: Setting) -> list[Part]:
 def _answered(asked: Evaluations, part: Part, results: Path, spec: str) -> Part:
     try:
         questions = asked_questions(results, part.task, asked.tasks[part.task])
-    except (OSError, Fault):  # not there yet, or those of another set, which are replaced before anything is asked
+    except (OSError, Fault):  # missing, or of another set and replaced before anything is asked
         return part
     path = Layout(results).replies(planning.answers_digest(spec, part.task, part.condition))
     replies = _replies(path, path.stat().st_mtime_ns) if path.exists() else {}
@@ -94,12 +98,12 @@ def _answered(asked: Evaluations, part: Part, results: Path, spec: str) -> Part:
 
 @lru_cache(maxsize=64)
 def _replies(path: Path, changed_ns: int) -> dict[answers.Key, bool]:
-    """Whether each reply in a file failed; for those who look every second, read again only when it has changed."""
+    """Map each reply in a file to whether it failed; cached by `changed_ns` for callers that look every second."""
     return {key: reply.failed is not None for key, reply in answers.Answers(path).replies.items()}
 
 
 def target_digest(plan: Plan, results: Path, target: Setting) -> str:
-    """What a target's file calls itself when it is as the plan has it."""
+    """Return the digest that a target's result file holds when it is up to date with the plan."""
     return planning.digest(_target_spec(plan, results, target))
 
 
@@ -115,7 +119,7 @@ def given_up(plan: Plan, results: Path, target: Setting) -> bool:
 
 
 def identified(spec: str, setting: plan.Setting, results: Path) -> str:
-    """The spec; where nothing pins the setting's model it names the file that the first fetch has found."""
+    """Return the spec, which for an unpinned model names the file of the first fetch."""
     if setting.model.unverified and engines.ADAPTERS[setting.engine.kind].loads_model:
         manifest = manifest_of(setting.model, results)
         return plan.with_file(spec, manifest["sha256"]) if manifest else spec
@@ -123,9 +127,9 @@ def identified(spec: str, setting: plan.Setting, results: Path) -> str:
 
 
 def manifest_of(model: plan.Model, results: Path) -> dict[str, Any] | None:
-    """What the first fetch of this model found, if it was there."""
+    """Return the manifest that the first fetch of this model wrote; None without one."""
     path = Layout(results).model(model.key)
     manifest = dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
-    # In a folder without Snakemake's records it may be of what the key stood for before.
+    # In a folder without Snakemake's records the manifest may be of a model that the key named before.
     known = "sha256" if model.sha256 else "requantize" if model.requantize else "source"
     return manifest if manifest.get(known) == getattr(model, known) else None

@@ -1,4 +1,4 @@
-"""Where a task's questions come from: our own from `config/tasks/`, published ones fetched and kept in the cache."""
+"""Find a task's questions: our own in `config/tasks/`, published ones fetched and kept in the cache."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from servebench.tasks.task import FULL, Question, Task
 
 
 def asked_questions(results: Path, task: str, asked: TaskSet) -> list[Question]:
-    """The questions that are asked of a task, in file order; InfrastructureError when the file is another one."""
+    """Return a task's questions in file order. Raises InfrastructureError when the file has another SHA-256."""
     path = Layout(results).questions(task)
     content = path.read_bytes()
     if (found := hashlib.sha256(content).hexdigest()) != asked.sha256:
-        raise InfrastructureError(f"{path}: has SHA-256 {found}, not {asked.sha256}; delete it")
+        raise InfrastructureError(f"{path}: has SHA-256 {found}, not {asked.sha256}; delete the file")
     return TASKS[task].load(path)[: asked.questions]
 
 
@@ -31,14 +31,14 @@ def find(
     mirror: str | None = None,
     progress: Callable[[str], None] = lambda line: None,
 ) -> Path:
-    """The file of the task's set called `name`; published data is exactly the pinned bytes, fetched when need be.
+    """Return the file of the task's set called `name`; published data has exactly the pinned bytes, fetched if needed.
 
-    Published data is never part of the project. Raises `InfrastructureError` when it cannot be had.
+    Published data is never part of the project. Raises `InfrastructureError` when it cannot be fetched.
     """
     own = sets.local(task, name, ROOT)
     if own is not None:
         return own
-    assert task.source  # what is not our own has one
+    assert task.source  # every published set has a source
     data = Model(key=task.name, name=task.name, source=task.source.url, sha256=task.source.sha256)
     manifest = models.fetch(data, {}, cache_root=cache_root, mirror=mirror, progress=progress)
     return models.path(manifest, cache_root)
@@ -54,10 +54,10 @@ def copy(
     mirror: str | None = None,
     progress: Callable[[str], None] = lambda line: None,
 ) -> None:
-    """Write the set to `out`, byte by byte. Raises `InfrastructureError` when it is not the one of this SHA-256."""
+    """Copy the set unchanged to `out`. Raises `InfrastructureError` when its SHA-256 is not the given one."""
     found = find(task, name, cache_root=cache_root, mirror=mirror, progress=progress)
     content = found.read_bytes()
     if (is_now := hashlib.sha256(content).hexdigest()) != sha256:
-        raise InfrastructureError(f"{found}: has SHA-256 {is_now}, not {sha256}; it changed meanwhile, start again")
+        raise InfrastructureError(f"{found}: has SHA-256 {is_now}, not {sha256}; the file has changed, start again")
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_bytes(content)

@@ -1,4 +1,4 @@
-"""What an experiment needs of a machine, and what of that is there. Pure but for looking at files and devices."""
+"""Work out what an experiment needs of a machine and what the machine has. Only looks at files and devices."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ from servebench.outlook.inventory import manifest_of
 from servebench.plan import Engine, Model, Plan, Setting, Struct
 
 GIB = 2**30
-# Raw data: each request, and each chunk with its arrival and tokens, compressed.
+# Bytes of raw data per request, and per chunk with its arrival and tokens, compressed.
 BYTES_PER_TOKEN, BYTES_PER_MEASUREMENT = 8, 60_000
 
 
 class Download(Struct, frozen=True, kw_only=True):
-    """One model: `size_bytes` is None when nothing is known of it; `exact` says whether it is known or about."""
+    """Describe the download of one model: `size_bytes` is None when unknown, and approximate unless `exact`."""
 
     model: Model
     size_bytes: int | None
     exact: bool
     present: bool
-    sha256: str | None  # configured, or found by the first fetch
-    own: Path | None  # the file of this machine that its source names, there or not
+    sha256: str | None  # configured, or of the file first fetched
+    own: Path | None  # the local file that the source names, whether or not it exists
 
 
 class Memory(Struct, frozen=True, kw_only=True):
-    """GiB of device memory a setting needs at least: weights and KV cache. None where a part is not known."""
+    """Hold the GiB of device memory a setting needs at least: weights and KV cache. None where a part is unknown."""
 
     setting: str
     weights_gib: float | None
     cache_gib: float | None
-    share: float = 1.0  # of the device, which the engine may take
+    share: float = 1.0  # share of the device's memory that the engine may take
 
     @property
     def gib(self) -> float | None:
-        """Of a device as a whole."""
+        """Return the memory that the whole device must have."""
         if self.weights_gib is None or self.cache_gib is None:
             return None
         return (self.weights_gib + self.cache_gib) / self.share
 
 
 def downloads(plan: Plan, results: Path, cache_root: Path) -> list[Download]:
-    """The models that are fetched or made for this plan, in its order."""
+    """List the models that are fetched or made for this plan, in the plan's order."""
     return [_download(model, results, cache_root) for model in _fetched(plan)]
 
 
@@ -88,32 +88,32 @@ def _own(model: Model) -> Path | None:
 
 
 def _local(model: Model, cache_root: Path) -> Path | None:
-    """The model's file, in the cache or where its source names it, if it is there."""
+    """Return the model's file, in the cache or where its source names it; None without one."""
     own = _own(model)
     return models.kept(model, cache_root) or (own if own and own.exists() else None)
 
 
 def _looked_at(model: Model, cache_root: Path) -> dict[str, Any]:
-    """Size and facts of a file that is there, as a manifest would have them."""
+    """Read size and facts of a local file, as a manifest would hold them."""
     found = _local(model, cache_root)
     if found is None:
         return {}
     try:
         return {"size_bytes": size(found), "facts": facts.of(found)}
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        told = f"is no whole model file ({type(error).__name__}: {error}); name another"
+        told = f"is not a complete model file ({type(error).__name__}: {error}); name another"
         raise Fault(f"models.{model.key}: {found}: {told}") from error
 
 
 def memory(plan: Plan, results: Path, cache_root: Path) -> list[Memory]:
-    """What each launched setting needs, in the plan's order."""
+    """Return the memory each launched setting needs, in the plan's order."""
     return [_memory(setting, results, cache_root) for setting in _launched(plan)]
 
 
 def _memory(setting: Setting, results: Path, cache_root: Path) -> Memory:
     manifest = manifest_of(setting.model, results) or _looked_at(setting.model, cache_root)
     weights = manifest.get("size_bytes") or duration.weights_bytes(setting.model)
-    # An engine that fills its share of the device needs room for one request; the others allot every slot.
+    # An engine that fills its share of the device needs room for one request; other engines allocate every slot.
     adapter = ADAPTERS[setting.engine.kind]
     streams = 1 if adapter.fills_device else setting.slots
     return Memory(
@@ -125,7 +125,7 @@ def _memory(setting: Setting, results: Path, cache_root: Path) -> Memory:
 
 
 def _cache_gib(setting: Setting, streams: int, cache: Cache | None) -> float | None:
-    """Of `streams` that each fill the context; by what is roughly known of the model where its file does not say."""
+    """Return the GiB of `streams` that fill the context, from the model's file or else its configured rough facts."""
     context, about = setting.context or 0, setting.model.about.kv_kib_per_token
     types = ADAPTERS[setting.engine.kind].cache_types(setting)
     if not kv_cache.types_known(types):
@@ -137,7 +137,7 @@ def _cache_gib(setting: Setting, streams: int, cache: Cache | None) -> float | N
 
 
 def need_gpu(plan: Plan) -> list[str]:
-    """The settings whose engine, or the image it runs in, is made for GPUs alone."""
+    """List the settings whose engine, or its image, is made for GPUs only."""
     return [
         setting.name
         for setting in _launched(plan)
@@ -147,7 +147,7 @@ def need_gpu(plan: Plan) -> list[str]:
 
 
 def container_fault(plan: Plan) -> str | None:
-    """What keeps the plan's images from being run here; None where nothing does."""
+    """Return why the plan's images cannot run on this machine; None when they can."""
     if not any(engine.runtime == "container" for engine in plan.engines.values()) or shutil.which("apptainer"):
         return None
     if not shutil.which("docker"):
@@ -155,12 +155,12 @@ def container_fault(plan: Plan) -> str | None:
     try:
         subprocess.run(["docker", "info"], check=True, capture_output=True, timeout=10)
     except (OSError, subprocess.SubprocessError):
-        return "docker is there, but its daemon DOES NOT ANSWER: start it, and see what docker info says"
+        return "docker is installed, but its daemon DOES NOT ANSWER: start it, and see what docker info says"
     return None
 
 
 def raw_data_bytes(plan: Plan) -> int:
-    """About how much the measurements take on disk: a stream of `estimate.USER_TOK_S` for each user that has a slot."""
+    """Estimate the measurements' size on disk: a stream of `duration.USER_TOK_S` for each user that has a slot."""
     total = 0.0
     for setting in plan.settings.values():
         for users in setting.users:
@@ -170,14 +170,14 @@ def raw_data_bytes(plan: Plan) -> int:
 
 
 def free_bytes(path: Path) -> int:
-    """Free space on the file system `path` is on, or will be."""
+    """Return the free bytes on the file system of `path`, which need not exist."""
     while not path.exists():
         path = path.parent
     return shutil.disk_usage(path).free
 
 
 def unverified(plan: Plan) -> Iterator[tuple[str, str | dict[str, str]]]:
-    """What could not be checked: (where in the configuration, why), for the plan and the page."""
+    """Yield what could not be verified as (place in the configuration, why), for the plan and the page."""
     for model in _fetched(plan):
         if model.unverified:
             yield f"models.{model.key}", model.unverified
@@ -186,6 +186,6 @@ def unverified(plan: Plan) -> Iterator[tuple[str, str | dict[str, str]]]:
 
 
 def image(engine: Engine) -> str:
-    """The image of an engine as `repository:tag@digest`."""
+    """Return the image of an engine as `repository:tag@digest`."""
     entry = runtime.image(engine)
     return f"{entry['repository']}:{entry['tag']}@{entry['digest']}"
