@@ -25,14 +25,14 @@ task text! jcommonsenseqa, mgsm or proofreading
 repeat int! 1 or 2: everything is asked twice
 question_id text! as in the data file
 text text content of the message, raw; null when it was null
-reasoning text what the server put beside the content
-extracted text the answer read from the text; null when no rule found one
-rule text the rule that found it
+reasoning text reasoning that the server sent beside the content
+extracted text the answer read from the text; null when no rule found an answer
+rule text the rule that found the answer
 outcome text! {", ".join(OUTCOMES)}; or {FAILED}: no reply came
 reason text why it failed
 correct bool! outcome is correct
 tokens int output tokens as the server counts them
-finish_reason text as the server gave it
+finish_reason text as the server sent it
 latency_s real from sending to the end of the reply
 """
 _SCHEMA = schema.schema(COLUMNS)
