@@ -13,16 +13,15 @@ from rich.markup import escape
 from rich.table import Table
 
 from servebench import ROOT
-from servebench.configuration.sections import Languages
 from servebench.engines import environment, runtime
 from servebench.faults import Fault
 from servebench.machine import cache, gpu, host
 from servebench.outlook import duration, requirements
 from servebench.plan import Plan
 from servebench.plan.layout import RESULTS
+from servebench.words import LANGUAGES
 
 GIB = 2**30
-LANGUAGES = Languages.__struct_fields__
 
 
 def command(plan: Plan, language: str) -> None:

@@ -51,25 +51,10 @@ def load(config: Mapping[str, Any], files: Sequence[str | Path], overrides: Mapp
     runs: dict[str, dict[str, Any]] = {
         name: dict(entry or {}) for name, entry in (config.get("runs") or {"main": {}}).items()
     }
-    settings = {}
-    for name, entry in config["settings"].items():
-        run = entry.get("run", next(iter(runs)))
-        workload = {**defaults(sections.Workload), **config["workload"], **(runs[run].get("workload") or {})}
-        settings[name] = _setting(
-            config,
-            name,
-            {
-                **entry,
-                "run": run,
-                "users": sorted(entry["users"]),
-                "processes": workload.pop("processes", None),
-                "workload": workload,
-                "prompts_sha256": prompts_digest(workload["prompts"]),
-                "trace_sha256": trace_digest(workload.get("trace")),
-            },
-            engines,
-            models,
-        )
+    settings = {
+        name: _setting(config, name, _measured(config, entry, runs), engines, models)
+        for name, entry in config["settings"].items()
+    }
     ordered = {n: s for run in runs for n, s in settings.items() if s.run == run}
     return Plan(
         experiment=config["experiment"],
@@ -95,6 +80,21 @@ def load(config: Mapping[str, Any], files: Sequence[str | Path], overrides: Mapp
 def _as_argument(value: Any) -> str:
     """Format a value as snakemake --config parses it."""
     return "" if value is None else json.dumps(value) if isinstance(value, Mapping | list) else str(value)
+
+
+def _measured(config: Mapping[str, Any], entry: Mapping[str, Any], runs: Mapping[str, Any]) -> dict[str, Any]:
+    """Complete the entry of a setting with its run and workload."""
+    run = entry.get("run", next(iter(runs)))
+    workload = {**defaults(sections.Workload), **config["workload"], **(runs[run].get("workload") or {})}
+    return {
+        **entry,
+        "run": run,
+        "users": sorted(entry["users"]),
+        "processes": workload.pop("processes", None),
+        "workload": workload,
+        "prompts_sha256": prompts_digest(workload["prompts"]),
+        "trace_sha256": trace_digest(workload.get("trace")),
+    }
 
 
 def _setting(

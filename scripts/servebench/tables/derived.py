@@ -22,9 +22,8 @@ from servebench.models.kv_cache import Cache, types_known
 from servebench.plan import Plan, Setting
 from servebench.tables.catalogue import FIGURES, SCHEMAS
 from servebench.tables.expected import as_text, compare
-from servebench.tables.files import table
+from servebench.tables.files import Row, table
 
-Row = dict[str, Any]
 STABLE_FROM, STABLE_TO = 0.8, 1.2
 MOST_SLOW_USERS = 4
 _ENERGY = ("joules_per_token_min", "joules_per_token_max")

@@ -22,10 +22,9 @@ from servebench.plan import ForeignUse
 from servebench.store.measurements import Discarded, Record
 from servebench.store.records import SessionFacts
 from servebench.tables.catalogue import DETAILS, FIGURES, SCHEMAS
-from servebench.tables.files import table
+from servebench.tables.files import Row, table
 from servebench.tables.watched import in_window, slowed
 
-Row = dict[str, Any]
 SLOW_S, SLOW_AFTER_S = 1.0, 5.0
 BAND_WIDTH = 20
 _ROUND_TRIP = ("round_trip_p50_s", "round_trip_min_s", "round_trip_max_s")

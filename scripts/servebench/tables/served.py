@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pyarrow as pa
 
@@ -17,7 +16,6 @@ from servebench.tables.catalogue import SCHEMAS
 from servebench.tables.files import table
 from servebench.tables.measured import micro_batch, order, references
 
-Row = dict[str, Any]
 SLOW_MS = 1000.0
 MOST_BUSY_SLOTS = 2
 BAND_WIDTH = 18

@@ -11,6 +11,7 @@ from typing import Any, Final
 import yaml
 
 LANGUAGES: Final = ("en", "ja")
+COMMA: Final = {"en": ", ", "ja": "、"}
 _COUNTED = (
     *("user", "request", "round", "setting", "row", "combination", "measurement", "comparison", "pair", "condition"),
     *("prompt", "question", "target", "time", "fact", "minute", "core", "sample", "attempt", "answer"),

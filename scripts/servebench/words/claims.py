@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from servebench.claims import Claim
-from servebench.words import LANGUAGES, labels, marks, numbers, singular, words
+from servebench.words import COMMA, LANGUAGES, labels, marks, numbers, singular, words
 from servebench.words.numbers import digits
 
-_SEPARATOR = {"en": ", ", "ja": "、"}
 _STOP = {"en": " ", "ja": ""}
 _RANGES = ("ttft_p95_s", "user_tok_s")
 
@@ -39,7 +38,7 @@ def _said(claim: Claim, language: str) -> str:
 
 def _values(claim: Claim, language: str) -> dict[str, str]:
     """What the templates fill in, as text."""
-    comma = _SEPARATOR[language]
+    comma = COMMA[language]
     values = claim.values
     filled: dict[str, str] = {name: _text(value, comma) for name, value in values.items()}
     filled |= {name: _span(values[name], language) for name in _RANGES if name in values}

@@ -7,9 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from servebench.marks import Mark
-from servebench.words import LANGUAGES, labels, singular
-
-_COMMA = {"en": ", ", "ja": "、"}
+from servebench.words import COMMA, LANGUAGES, labels, singular
 
 
 def translated(mark: Mark) -> dict[str, str]:
@@ -41,7 +39,7 @@ def _said(value: Any, name: str, language: str) -> Any:
         texts = labels()["named"].get(name, {}).get(value)
         return texts[language] if texts else value
     if isinstance(value, Mapping):
-        return _COMMA[language].join(f"{_said(key, name, language)} {count}" for key, count in value.items())
+        return COMMA[language].join(f"{_said(key, name, language)} {count}" for key, count in value.items())
     if isinstance(value, list):
         return " / ".join(str(_said(item, name, language)) for item in value)
     return json.dumps(value) if isinstance(value, bool) else value
