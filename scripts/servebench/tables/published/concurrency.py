@@ -148,7 +148,7 @@ def _list(items: Any) -> dict[str, Any]:
     return {"type": "array", "items": items}
 
 
-_TEXT, _INT, _REAL, _BOOL = ({"type": kind} for kind in ("string", "integer", "number", "boolean"))
+_TEXT, _INT, _REAL = ({"type": kind} for kind in ("string", "integer", "number"))
 _REAL_OR_NULL, _INT_OR_NULL, _TEXT_OR_NULL, _BOOL_OR_NULL = (
     {"type": [kind, "null"]} for kind in ("number", "integer", "string", "boolean")
 )
