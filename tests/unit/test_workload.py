@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from servebench.configuration import sections
 from servebench.faults import Fault
 from servebench.load.arrivals import Pause, read_trace
 from servebench.load.endpoint import Endpoint
@@ -128,3 +129,11 @@ def test_a_trace_that_is_no_file_and_one_that_is_no_text(tmp_path):
             read_trace(str(path))
     with pytest.raises(Fault, match=r"latin\.jsonl:1: is not JSON in UTF-8 \(.* byte 0xff"):
         read_trace(str(tmp_path / "latin.jsonl"))
+
+
+def test_what_a_configuration_may_say_of_the_load_is_what_the_load_generator_takes():
+    """The configuration has keys and defaults of its own: they are part of each measurement's digest as written."""
+    taken = vars(Workload())
+    assert set(sections.Workload.__struct_fields__) - {"processes"} <= set(taken)
+    own = sections.defaults(sections.Workload)
+    assert own == {key: taken[key] for key in own}

@@ -16,6 +16,8 @@ from servebench.load.workload import LEAST, MOST, Workload
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 Option = typer.Option
+# The values of options that are not given.
+_LOAD, _LINE = Workload(), Line()
 
 
 @app.command("load")
@@ -26,14 +28,14 @@ def load(
     users: Annotated[
         int, Option(min=1, help="Simulated people (open loop, trace: connections opened beforehand).")
     ] = 1,
-    warmup: Annotated[float, Option(help="Seconds, and until every user's first request has ended.")] = 15.0,
-    window: Annotated[float, Option(help="Seconds of the measurement.")] = 60.0,
+    warmup: Annotated[float, Option(help="Seconds, and until every user's first request has ended.")] = _LOAD.warmup_s,
+    window: Annotated[float, Option(help="Seconds of the measurement.")] = _LOAD.window_s,
     min_targets: Annotated[
         int | None, Option(help="Lengthen the window until this many requests were sent in it.")
     ] = None,
     requests: Annotated[int | None, Option(help="Instead of a window: this many requests, timed as a whole.")] = None,
     rate: Annotated[float | None, Option(help="Open loop: requests per second, whatever the server does.")] = None,
-    arrivals: Annotated[str, Option(help="Open loop: poisson or constant.")] = "poisson",
+    arrivals: Annotated[str, Option(help="Open loop: poisson or constant.")] = _LOAD.arrivals,
     think: Annotated[
         str | None,
         Option(help="Pause before the next request: SECONDS, exp:MEAN, uniform:LOW,HIGH or lognormal:MEAN,SIGMA."),
@@ -45,19 +47,19 @@ def load(
     ] = None,
     prompts: Annotated[
         str, Option(help="A built-in set, a folder with set.yaml, or a JSONL or ShareGPT file.")
-    ] = "en-short",
+    ] = _LOAD.prompts,
     system: Annotated[str | None, Option(help="System message instead of the set's.")] = None,
     instruction: Annotated[str | None, Option(help="Instruction instead of the set's.")] = None,
-    max_tokens: Annotated[int, Option(min=1, help="Most output tokens of a reply.")] = 256,
-    temperature: float = 0.0,
-    top_p: float = 1.0,
+    max_tokens: Annotated[int, Option(min=1, help="Most output tokens of a reply.")] = _LOAD.max_tokens,
+    temperature: float = _LOAD.temperature,
+    top_p: float = _LOAD.top_p,
     seed: Annotated[
         int | None,
         Option(help="Seed of prompts, number lines, pauses, arrivals; default: new each time, so that no cache helps."),
     ] = None,
-    timeout: Annotated[float, Option(help="Seconds from sending to the end of a reply.")] = 120.0,
+    timeout: Annotated[float, Option(help="Seconds from sending to the end of a reply.")] = _LOAD.timeout_s,
     idle_timeout: Annotated[float | None, Option(help="Seconds of silence in a reply; pings are silence.")] = None,
-    connect_timeout: float = 10.0,
+    connect_timeout: float = _LOAD.connect_timeout_s,
     spread: Annotated[
         float | None, Option(help="Seconds over which users start; default: one answer's length.")
     ] = None,
@@ -67,8 +69,8 @@ def load(
     api_key_env: Annotated[str | None, Option(help="Environment variable that holds the bearer token.")] = None,
     tokenizer: Annotated[Path | None, Option(help="tokenizer.json, for servers that send no usage.")] = None,
     keep_text: Annotated[bool, Option(help="Keep the replies in requests.parquet.")] = False,
-    line_ttft: Annotated[float, Option(help="The line: TTFT p95 at most, seconds.")] = 2.0,
-    line_speed: Annotated[float, Option(help="The line: tokens per second for one user at least.")] = 10.0,
+    line_ttft: Annotated[float, Option(help="The line: TTFT p95 at most, seconds.")] = _LINE.ttft_p95_s,
+    line_speed: Annotated[float, Option(help="The line: tokens per second for one user at least.")] = _LINE.user_tok_s,
 ) -> None:
     """Load any OpenAI-compatible chat server and report what its users would get. Exit code 1 when a request failed."""
     from servebench.cli.load_report import run_load
