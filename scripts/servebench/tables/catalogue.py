@@ -199,7 +199,7 @@ foreign_samples int samples in which others used the device more than runtime.fo
 foreign_unknown int! samples that do not show whether others used the device
 foreign_limit int samples with foreign use from which the measurement is not valid (runtime.foreign_use of its session)
 telemetry_samples int! samples of the machine
-meets_line bool within the line: both limits, no failure, enough target requests
+meets_line bool within the line: both limits, no failure, enough target requests, no growing backlog
 in_time_requests int target requests whose first token came within the line's limit
 line_confidence real confidence that the true TTFT p95 is within the line, from in_time_requests
 reference_only bool fewer target requests than the line asks for
