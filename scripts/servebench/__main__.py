@@ -1,4 +1,4 @@
-"""`python -m servebench VERB …`, as the rules call it."""
+"""Run `python -m servebench VERB …`, as the rules do."""
 
 from servebench.cli.app import main
 

@@ -1,5 +1,7 @@
-"""Claims: what is concluded of what, how surely, and what weakens it. `servebench.verdicts` makes them, and
-`servebench.words` says them."""
+"""Define claims: conclusions with their subjects, confidence and caveats.
+
+`servebench.verdicts` makes them, and `servebench.words` says them in both languages.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ import pyarrow as pa
 from servebench import schema
 from servebench.marks import Mark
 
-# Every kind with its verdicts, and the values each verdict has.
+# Every kind with its verdicts, and the names of each verdict's values.
 KINDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "coverage": {
         "complete": ("planned", "discarded"),
@@ -64,11 +66,11 @@ KINDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of the table `verdicts`.
+    """Hold one claim, a row of the table `verdicts`.
 
-    `subjects`: names of settings or targets; `rounds`, `requests`, `questions`: what it rests on, None where it does
-    not rest on such; `confidence`: that the truth is as claimed, 0 to 1; `error_rate`: share of pages with a false
-    claim of this kind; `caveats`: marks that weaken it; `rows`: "run/setting/users" of the rows it is from.
+    `subjects`: names of settings or targets; `rounds`, `requests`, `questions`: how much evidence the claim rests on,
+    None for other kinds of evidence; `confidence`: that the claim is true, 0 to 1; `error_rate`: share of pages with a
+    false claim of this kind; `caveats`: marks that weaken the claim; `rows`: "run/setting/users" of the rows behind it.
     """
 
     kind: str
@@ -110,7 +112,7 @@ rows texts! run/setting/users of the rows it is from
 
 
 def table(claims: Sequence[Claim]) -> pa.Table:
-    """The claims, in their order, as the table `verdicts`."""
+    """Make the table `verdicts` from the claims, in their order."""
     rows = [
         msgspec.structs.asdict(claim)
         | {"values": json.dumps(claim.values, ensure_ascii=False, allow_nan=False)}
@@ -121,5 +123,5 @@ def table(claims: Sequence[Claim]) -> pa.Table:
 
 
 def read(content: pa.Table) -> list[Claim]:
-    """The claims of a table `verdicts`, in their order."""
+    """Read the claims of a table `verdicts`, in their order."""
     return [Claim(**row | {"values": json.loads(row["values"])}) for row in schema.rows(content)]

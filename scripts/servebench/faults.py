@@ -1,5 +1,5 @@
-"""The one base of all faults that carry a sentence for the user; anything else that is raised is a bug."""
+"""Define the base of all faults meant for a user; any other exception that escapes is a bug."""
 
 
 class Fault(Exception):
-    """What is wrong and what to do about it, in one line (or one line for each fault)."""
+    """Say what is wrong and how to remedy it, in one line (or one line for each fault)."""

@@ -1,4 +1,7 @@
-"""Marks: why a measurement, a row or a target failed or is not to be trusted fully; `servebench.words` says them."""
+"""Define marks: reasons why a measurement, row or target failed or cannot be trusted fully.
+
+`servebench.words` says them in both languages.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-# Every kind, and the values it has. Stored records and published files hold both: none is ever renamed.
+# Every kind with the names of its values. Stored records and published files hold both, so neither is ever renamed.
 KINDS: Mapping[str, tuple[str, ...]] = {
     # a measurement (load.figures, tables.measured, tables.watched)
     "beyond_calibration": ("users", "calibrated_users"),
@@ -63,7 +66,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """One reason, as a kind of `KINDS` with the values (JSON) of that kind. ValueError for any other."""
+    """Hold one reason: a kind of `KINDS` with that kind's values (JSON). Raises ValueError for anything else."""
 
     kind: str
     values: Mapping[str, Any] = {}
@@ -77,7 +80,7 @@ class Mark(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """Write the values as JSON, in the order in which `KINDS` names them."""
+        """Encode the values as JSON, in the order of `KINDS`."""
         return json.dumps({name: self.values[name] for name in KINDS[self.kind]}, ensure_ascii=False, allow_nan=False)
 
 

@@ -1,7 +1,7 @@
-"""Tables with declared columns: every column has a type and a meaning, and what does not fit is refused.
+"""Declare and check the columns of tables: every column has a type and a meaning; other content is refused.
 
-Null always means "not measured" or "not known", never zero; NaN is refused. A column of marks holds `Mark`s in rows,
-and in the table each mark as its kind and its values in JSON.
+Null always means "not measured" or "not known", never zero; NaN is refused. A column of marks holds `Mark` objects in
+rows; in the table each mark is stored as its kind and its values in JSON.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _TYPES = {
 
 
 class TableError(Fault):
-    """A table that is not what its schema says; the message names table, column and what is wrong."""
+    """A table does not match its schema; the message names table, column and fault."""
 
 
 def schema(columns: str) -> pa.Schema:
-    """From lines of name, type and meaning; `!` after the type: never null."""
+    """Build a schema from lines of name, type and meaning; `!` after the type means never null."""
     fields = []
     for line in filter(None, columns.splitlines()):
         name, kind, *meaning = line.split(maxsplit=2)
@@ -44,7 +44,7 @@ def schema(columns: str) -> pa.Schema:
 
 
 def table(name: str, columns: pa.Schema, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
-    """Rows as the table called `name`; raises TableError when a row lacks a column or has one too many."""
+    """Make the table called `name` from rows. Raises TableError when a row lacks a column or has an unknown one."""
     rows = list(rows)
     for row in rows:
         if wrong := set(row) ^ set(columns.names):
@@ -57,7 +57,7 @@ def table(name: str, columns: pa.Schema, rows: Iterable[Mapping[str, Any]]) -> p
 
 
 def rows(content: pa.Table) -> list[dict[str, Any]]:
-    """Read the rows of a table, marks as `Mark`; raises TableError for a mark of an unknown kind."""
+    """Return the rows of a table, with marks as `Mark`. Raises TableError for a mark of an unknown kind."""
     made: list[dict[str, Any]] = content.to_pylist()
     for name in _marks(content.schema):
         for row in made:
@@ -78,7 +78,7 @@ def _marks(columns: pa.Schema) -> list[str]:
 
 
 def check(name: str, columns: pa.Schema, content: pa.Table) -> pa.Table:
-    """`content` itself; raises TableError where columns, types or nulls differ from `columns`, or a number is NaN."""
+    """Return `content` unchanged. Raises TableError if columns, types or nulls differ from `columns`, and for NaN."""
     if content.schema.names != columns.names:
         wrong = sorted(set(content.schema.names) ^ set(columns.names)) or ["the order of the columns"]
         raise TableError(f"{name}: {wrong[0]}: differs from the schema; make the tables again")
@@ -87,7 +87,7 @@ def check(name: str, columns: pa.Schema, content: pa.Table) -> pa.Table:
         if column.type != field.type:
             raise TableError(f"{name}: {field.name}: is {column.type}, not {field.type}; make the tables again")
         if column.null_count and not field.nullable:
-            raise TableError(f"{name}: {field.name}: {column.null_count} nulls where none may be")
+            raise TableError(f"{name}: {field.name}: has {column.null_count} nulls and may have none")
         if field.type == pa.float64() and any(v is not None and math.isnan(v) for v in column.to_pylist()):
             raise TableError(f"{name}: {field.name}: NaN; what was not measured is null")
     return content

@@ -1,4 +1,4 @@
-"""What the rules ask for: every job's files, when it runs and what it takes. `rules/` says which verb makes them."""
+"""Provide the rules with every job's files, priority, resources and command line; `rules/` names the verbs."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from servebench.plan.layout import RESULTS, Layout
 from servebench.tables import published
 from servebench.tables.catalogue import tables_of
 
-# The rooms whose code makes the files of a job, but for those that its input files are made by already. `machine` is
-# imported by some of them, and makes no file.
+# The rooms whose code makes a job's files, except rooms that already count for its input files. `machine`, which some
+# of them import, makes no file.
 ROOMS = {
     "tables": [
         "verdicts",
@@ -53,7 +53,7 @@ FORCED = "SERVEBENCH_FORCED"
 
 
 def source_digest(job: str, package: Path = ROOT / "scripts" / "servebench") -> str:
-    """Hash the content of the rooms of a job (ROOMS); the times that a git checkout sets do not count."""
+    """Hash the content of a job's rooms (ROOMS), not the files' times, which a git checkout changes."""
     content = hashlib.sha256()
     for room in ROOMS[job]:
         for path in (package / f"{room}.py", *sorted((package / room).rglob("*"))):
@@ -63,9 +63,9 @@ def source_digest(job: str, package: Path = ROOT / "scripts" / "servebench") -> 
 
 
 def untracked(value: Any) -> Callable[[Any, Any], Any]:
-    """Make a parameter of a rule that starts no job again when it changes, and whose braces are no wildcards.
+    """Make a rule's parameter whose change starts no job again and whose braces are not wildcards.
 
-    Snakemake tracks no parameter that is a function of `resources`.
+    Snakemake does not track a parameter that is a function of `resources`.
     """
 
     def parameter(wildcards: Any, resources: Any) -> Any:
@@ -76,11 +76,11 @@ def untracked(value: Any) -> Callable[[Any, Any], Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """A rule that starts an engine: the sessions of a setting, or the evaluation of a target.
+    """Describe a rule that starts an engine: the sessions of a setting, or the evaluation of a target.
 
-    name: among logs and specs; a session's holds the wildcard "{round}", as its files do. digest: of its spec.
-    priority: all of round 1 in the experiment's order, then all of round 2, then the evaluations; nothing waits for
-    the files of another round. resources: what a batch system has to give. options: the verb and what it is given.
+    name: of its logs and specs; in a session's name and files stands the wildcard "{round}". digest: of its spec.
+    priority: all of round 1 in the experiment's order, then all of round 2, then the evaluations; no job waits for
+    files of another round. resources: what a batch system must allocate. options: the verb and its options.
     """
 
     rule: str
@@ -95,18 +95,18 @@ class Job:
 
     @property
     def of_rounds(self) -> bool:
-        """Whether it runs once in each round."""
+        """Return whether the job runs once in each round."""
         return "{round}" in self.name
 
 
 @dataclass(frozen=True)
 class Targets:
-    """The files of an experiment's jobs, and what Snakemake has to know to run them.
+    """Hold the files of an experiment's jobs, and what Snakemake has to know to run them.
 
-    What a job's files are made of stands in the name of an empty file beside them (`Layout.spec`): where that changes
-    they are made again, whether or not Snakemake's own records are there. No parameter says the same: where an output
-    has a new name Snakemake compares no parameters. So `all` and `only_…` see every change; a file asked for by its
-    path does not see one of its own.
+    The name of an empty file beside a job's files (`Layout.spec`) says what they are made from: when that name changes
+    they are made again, with or without Snakemake's own records. No parameter repeats it, because Snakemake compares no
+    parameters for an output with a new name. So `all` and `only_…` see every change; a target given as a file's path
+    does not see a change of its own spec.
     """
 
     plan: Plan
@@ -114,12 +114,12 @@ class Targets:
 
     @property
     def settings(self) -> Iterator[Setting]:
-        """All settings and all targets of the evaluations."""
+        """Yield all settings and all targets of the evaluations."""
         yield from self.plan.settings.values()
         yield from self.plan.evaluations.targets.values() if self.plan.evaluations else ()
 
     def wildcards(self) -> dict[str, str]:
-        """What the wildcards of the rules may be, as regular expressions."""
+        """Return the wildcard constraints of the rules, as regular expressions."""
         tasks = self.plan.evaluations.tasks if self.plan.evaluations else ()
         return {
             "model": "|".join(map(re.escape, self.plan.models)),
@@ -130,48 +130,48 @@ class Targets:
 
     @property
     def models(self) -> Callable[[Any, Any], str]:
-        """All models as configured: another address fetches nothing again."""
+        """Return all models as configured, untracked: another address fetches nothing again."""
         return untracked(planning.canonical(self.plan.models))
 
     @property
     def runtime(self) -> Callable[[Any, Any], str]:
-        """How things are run."""
+        """Return the runtime section, untracked."""
         return untracked(planning.canonical(self.plan.runtime))
 
     # Fetched: models, environments, questions.
 
     def model(self, setting: Setting) -> list[Path]:
-        """The manifest of the setting's model, where its engine loads one from a file."""
+        """Return the manifest of the setting's model, if its engine loads a model file."""
         return [self.layout.model(setting.model.key)] if ADAPTERS[setting.engine.kind].loads_model else []
 
     def environment(self, setting: Setting) -> list[Path]:
-        """The manifest of the environment of the setting's engine, where it needs one."""
+        """Return the manifest of the environment of the setting's engine, if it needs an environment."""
         return [self.layout.environment(setting.engine.environment)] if setting.engine.environment else []
 
     def questions(self) -> list[Path]:
-        """The questions of the evaluations."""
+        """Return the files of the evaluations' questions."""
         return [self.layout.questions(task) for task in self.plan.evaluations.tasks] if self.plan.evaluations else []
 
     def fetched(self) -> list[Path]:
-        """Everything that may come over the network."""
+        """Return all files that may come over the network."""
         manifests = {file for s in self.settings for file in (*self.model(s), *self.environment(s))}
         return [*sorted(manifests), *self.questions()]
 
     def requantized_from(self, wildcards: Any) -> list[Path]:
-        """The manifest of the model that a requantized one is made from."""
+        """Return the manifest of the model from which a requantized model is made."""
         requantize = self.plan.models[wildcards.model].requantize
         return [self.layout.model(requantize["from"])] if requantize else []
 
     def model_identity(self, wildcards: Any) -> str:
-        """What makes a model the same model."""
+        """Return what identifies a model (`plan.model_identity`)."""
         return planning.canonical(planning.model_identity(self.plan.models[wildcards.model], self.plan.models))
 
     def lock_digest(self, wildcards: Any) -> str | None:
-        """Content hash of an environment's lock."""
+        """Return the content hash of an environment's lock."""
         return configuration.engine_pin({"environment": wildcards.environment})
 
     def task_set(self, wildcards: Any) -> str:
-        """Which questions a task asks, by name and content; how many of them are asked changes no file."""
+        """Return name and SHA-256 of a task's set; how many of its questions are asked changes no file."""
         assert self.plan.evaluations
         asked = self.plan.evaluations.tasks[wildcards.task]
         return planning.canonical({"set": asked.set, "sha256": asked.sha256})
@@ -179,7 +179,7 @@ class Targets:
     # Measured and answered: one job for each session, and one for each target.
 
     def jobs(self) -> Iterator[Job]:
-        """The rules of all sessions, and then those of all evaluations."""
+        """Yield the rules of all sessions, then those of all evaluations."""
         for rank, setting in enumerate(self.plan.settings.values()):
             yield self._session(setting, rank)
         for rank, target in enumerate(self.plan.evaluations.targets.values() if self.plan.evaluations else ()):
@@ -222,14 +222,16 @@ class Targets:
         )
 
     def _options(self, verb: str, spec: str, *more: str) -> str:
-        """A verb with its options, as a shell takes them."""
+        """Return a verb with its options, quoted for a shell."""
         where = {"models": self.plan.models, "engines": self.plan.engines, "runtime": self.plan.runtime}
         given = [word for name, value in where.items() for word in (f"--{name}", planning.canonical(value))]
         return shlex.join([verb, "--spec", spec, *more, *given, "--results", str(self.layout.results)])
 
     def _resources(self, setting: Setting, minutes: int) -> dict[str, int]:
-        """CPUs where the experiment says how many, else the profile does; what does not fit into the longest job is
-        done by the next one."""
+        """Return the resources of a job: the experiment's CPUs, or none where the profile decides, and minutes.
+
+        Work that does not fit into the longest job is left to the next job.
+        """
         return {
             **({"cpus_per_task": sum(setting.cpus.values())} if setting.cpus else {}),
             "gpu": ADAPTERS[setting.engine.kind].gpus(setting),
@@ -239,45 +241,45 @@ class Targets:
         }
 
     def made_by(self, job: Job) -> list[Path]:
-        """The files of a job, in each round where it is a session."""
+        """Return the files of a job; for a session those of every round."""
         files = [*job.files, self.layout.spec(job.name, job.digest)]
         rounds = range(1, self.plan.rounds + 1) if job.of_rounds else (0,)
         return [Path(str(file).format(round=number)) for number in rounds for file in files]
 
     def only(self) -> dict[str, list[Path]]:
-        """By the name of a target, the files of a single setting."""
+        """Map each `only_…` target to the files of its setting."""
         return {f"only_{job.setting.run}_{job.setting.name}": self.made_by(job) for job in self.jobs() if job.of_rounds}
 
     def measured(self) -> list[Path]:
-        """The files of all sessions and all evaluations, and the questions."""
+        """Return the files of all sessions and evaluations, and the questions."""
         return [*self.questions(), *(file for job in self.jobs() for file in self.made_by(job))]
 
-    # Made from those.
+    # Made from the measurements and answers.
 
     def verb(self, name: str, **options: str) -> Callable[[Any, Any], str]:
-        """A verb that works on the experiment's folder, with its options, as a shell takes them."""
+        """Return a verb that works on the experiment's folder, with its options, quoted for a shell."""
         given = [word for option, value in options.items() for word in (f"--{option}", value)]
         return untracked(shlex.join([name, *given, "--results", str(self.layout.results)]))
 
     def draw(self, name: str) -> Callable[[Any, Any], str]:
-        """As `verb`, with the style of the charts."""
+        """Return what `verb` returns, with the style of the charts."""
         return self.verb(name, style=planning.canonical(self.plan.charts))
 
     @property
     def reported(self) -> Callable[[Any, Any], str]:
-        """The plan as it is saved."""
+        """Return the plan as it is saved, untracked."""
         return untracked(planning.canonical(planning.reported(self.plan)))
 
     def plan_spec(self) -> Path:
-        """The file that says which plan is saved."""
+        """Return the empty file whose name says which plan is saved."""
         return self.layout.spec("plan", planning.digest(planning.reported(self.plan)))
 
     def tables(self) -> list[Path]:
-        """Every table the experiment has."""
+        """Return the files of all tables the experiment has."""
         return [self.layout.table(table.name) for table in tables_of(self.plan)]
 
     def published(self, report: Callable[..., str]) -> list[str]:
-        """The published JSON, as `snakemake --report` shows it: `report` is Snakemake's."""
+        """Return the published JSON, marked for `snakemake --report` by Snakemake's `report`."""
         place = {"category": "Data", "caption": "captions/data.rst"}
         return [
             report(str(self.layout.tables / name), **place, labels={"file": name})
@@ -285,17 +287,17 @@ class Targets:
         ]
 
     def tables_spec(self) -> Path:
-        """The file that says which code and which published figures the tables are made with."""
+        """Return the empty file whose name says with which code and published figures the tables are made."""
         reference = ROOT / "config" / "references" / f"{self.plan.reference}-concurrency.csv"
         figures = hashlib.sha256(reference.read_bytes()).hexdigest() if self.plan.reference else None
         return self.layout.spec("tables", planning.digest([source_digest("tables"), figures]))
 
     def charts(self, kind: str) -> list[Path]:
-        """The files of every chart of one kind: html, svg or png."""
+        """Return the files of every chart of one kind: html, svg or png."""
         return [self.layout.chart(chart, kind) for chart in CHARTS]
 
     def drawn(self, report: Callable[..., str]) -> list[str]:
-        """Every chart as a page of its own, as `snakemake --report` shows it."""
+        """Return every chart's own page, marked for `snakemake --report`."""
         return [
             report(
                 str(self.layout.chart(chart.name, "html")),
@@ -307,15 +309,15 @@ class Targets:
         ]
 
     def page(self, report: Callable[..., str]) -> str:
-        """The report page, as `snakemake --report` shows it."""
+        """Return the report page, marked for `snakemake --report`."""
         return report(str(self.layout.page), category="Page", caption="captions/page.rst", labels={"page": "index"})
 
     def drawn_spec(self, job: str) -> Path:
-        """The file that says which code and which style the charts, or the report, are made with."""
+        """Return the empty file whose name says with which code and style the charts, or the report, are made."""
         return self.layout.spec(job, planning.digest([source_digest(job), self.plan.charts]))
 
     def check_keys(self, rules: Iterable[str]) -> None:
-        """Raise InfrastructureError when the key of a server that these rules ask is not set."""
+        """Raise InfrastructureError when the API key of a server that these rules ask is not set."""
         asked = {job.rule: job.setting.engine for job in self.jobs()}
         for engine in (asked[name] for name in sorted(asked.keys() & set(rules))):
             if engine.api_key_env:
@@ -323,7 +325,7 @@ class Targets:
 
 
 def load(config: Mapping[str, Any], workflow: Any) -> Targets:
-    """Read the configuration that Snakemake has merged; raises WorkflowError when it cannot be run."""
+    """Read the configuration that Snakemake has merged. Raises WorkflowError when it cannot be run."""
     if workflow.config_settings.config and not workflow.overwrite_configfiles:
         raise WorkflowError(
             "--config: takes the place of the quick start where it stands alone;"
@@ -344,18 +346,18 @@ def load(config: Mapping[str, Any], workflow: Any) -> Targets:
 
 
 def retry_failed(workflow: Any) -> Callable[[Any, Any], str]:
-    """Make the option by which a forced run tries again what has failed; what is good is never measured again."""
+    """Make the option that lets a forced run retry failures; successful measurements are never made again."""
     return lambda wildcards, resources: "--retry-failed" if forced(workflow) or FORCED in os.environ else ""
 
 
 def forced(workflow: Any) -> bool:
-    """Whether the user has forced this run. A cluster's job is itself a snakemake that is always forced."""
+    """Return whether the user has forced this run. A cluster's job is itself a snakemake that is always forced."""
     asked = workflow.dag_settings
     return workflow.is_main_process and bool(asked.forceall or asked.forcerun or asked.forcetargets)
 
 
 def begin(targets: Targets, workflow: Any) -> None:
-    """Check the keys of the servers that this run's jobs ask, and say what is measured and how long it takes."""
+    """Check the API keys of the servers that this run's jobs ask; announce what is measured and how long it takes."""
     try:
         targets.check_keys(job.rule.name for job in workflow.dag.needrun_jobs())
     except InfrastructureError as error:
@@ -374,9 +376,9 @@ def begin(targets: Targets, workflow: Any) -> None:
 
 
 def end(layout: Layout) -> None:
-    """Say what came out first of all, and where the rest is."""
+    """Print the conclusions, and where tables, charts and page are."""
     if layout.page.exists():
-        from servebench import verdicts  # scipy, half a second that no other job needs
+        from servebench import verdicts  # imports scipy, half a second that no other job needs
         from servebench.words.claims import said
 
         for claim in verdicts.headline(claims.read(pq.read_table(layout.table("verdicts")))):

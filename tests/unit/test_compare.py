@@ -177,5 +177,5 @@ def test_by_name_or_folder_and_a_clear_fault_otherwise(tmp_path: Path, monkeypat
     with pytest.raises(comparison.NothingToCompare, match="nowhere: is neither"):
         comparison.read("nowhere")
     (folder / "tables" / "settings.parquet").unlink()
-    with pytest.raises(comparison.NothingToCompare, match="not made yet"):
+    with pytest.raises(comparison.NothingToCompare, match="mine/tables: "):
         comparison.read("mine")

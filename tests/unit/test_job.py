@@ -95,5 +95,5 @@ def test_what_was_answered_as_configured_otherwise_is_not_tabulated(tmp_path: Pa
     make.run(tmp_path)
     assert pq.read_table(Layout(tmp_path).table("targets"))["target"].to_pylist() == [target]
     replies.write(synthetic.evaluated(target, "of another"), file)
-    with pytest.raises(make.Outdated, match=f"^{file}: was answered as configured otherwise; remove it and run the"):
+    with pytest.raises(make.Outdated, match=f"^{file}: .*remove it"):
         make.run(tmp_path)

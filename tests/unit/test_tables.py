@@ -86,7 +86,7 @@ def test_what_was_measured_as_configured_otherwise_is_not_tabulated_under_this_c
     changed = msgspec.structs.replace(measured.settings["llama-np4"], slots=5)
     now = msgspec.structs.replace(measured, settings={**measured.settings, "llama-np4": changed})
     file = tmp_path / "measurements/main/llama-np4/round1/users001.parquet"
-    with pytest.raises(make.Outdated, match=f"^{file}: was measured as configured otherwise; move it away and run"):
+    with pytest.raises(make.Outdated, match=f"^{file}: .*move it away"):
         tabulated(tmp_path, now)
 
 

@@ -1,7 +1,7 @@
-"""The list of charts, and the drawing of them: tables in, Altair out, one module a chart.
+"""List the charts, and draw them: tables in, Altair out, one module for each chart.
 
 To add a chart, write its module and its words, and add an entry to `CHARTS`. The workflow imports this package at every
-start, so it imports no chart: a module is imported when its chart is drawn.
+start, so a chart's module is imported only when the chart is drawn.
 """
 
 from __future__ import annotations
@@ -92,12 +92,12 @@ def whole(name: str, tables: Mapping[str, pa.Table], style: Style, runs: Sequenc
     if len(charts) == 1:
         return style.look(charts[0])
     for one in charts:
-        one.usermeta = alt.Undefined  # only the outermost chart may have any
+        one.usermeta = alt.Undefined  # only the outermost chart may have usermeta
     return style.look(alt.vconcat(*charts, spacing=48))
 
 
 def runs_with_data(name: str, tables: Mapping[str, pa.Table], runs: Sequence[str]) -> list[str]:
-    """List the runs of which the chart would show something; a chart of no run counts as the first run's."""
+    """List the runs for which the chart has data; a chart that belongs to no run counts as the first run's."""
     module = importlib.import_module(f"servebench.charts.{name}")
     asked = runs if CHARTS[name].of_runs else runs[:1]
     return [run for run in asked if module.points(tables, run)]

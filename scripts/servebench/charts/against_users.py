@@ -66,7 +66,7 @@ def room_px(names: Sequence[str]) -> float:
 
 
 class _Frame:
-    """The axes that all panels share, and the positions of values on them (pixels from the top)."""
+    """Hold the axes that all panels share, and compute the positions of values on them (pixels from the top)."""
 
     def __init__(self, points: Sequence[Row], style: Style, log: bool, limit: float | None) -> None:
         self.points, self.style, self.log = points, style, log

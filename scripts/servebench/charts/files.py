@@ -1,4 +1,4 @@
-"""Write charts to files: a page of its own, SVG and PNG. Neither writing nor viewing fetches anything."""
+"""Write each chart to files: an HTML page, SVG and PNG. Neither writing nor viewing fetches anything."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _register(folder: Path) -> None:
 
 
 def _fonts() -> None:
-    """Register our font; without it, letters come from this machine's fonts."""
+    """Register our font, if installed; otherwise this machine's fonts are used."""
     with suppress(FontMissing):
         _register(font_directory())
 
@@ -56,7 +56,7 @@ def save(chart: alt.TopLevelMixin, stem: Path, language: str = "en") -> list[Pat
 
 
 def picture(drawing: Path) -> Path:
-    """Convert an .svg to a .png beside it; raises FontMissing when no font has its Japanese."""
+    """Convert an .svg to a .png beside it. Raises FontMissing when no font has its Japanese characters."""
     content = drawing.read_text(encoding="utf-8")
     if _JAPANESE.search(content):
         font_directory()

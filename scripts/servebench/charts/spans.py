@@ -48,7 +48,7 @@ def intervals(
 
 
 class _Frame:
-    """The axis, shapes and rules that the groups of one chart share."""
+    """Hold the axis, shapes and rules that the groups of one chart share."""
 
     def __init__(
         self,

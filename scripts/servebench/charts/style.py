@@ -23,8 +23,8 @@ FONT = "Noto Sans JP"
 FONTS = f"{FONT}, Hiragino Sans, Yu Gothic, Meiryo, Helvetica, Arial, sans-serif"
 
 
-# (light, dark): charts are drawn light, and the page swaps them. Apart for colour-blind readers; what grey cannot tell
-# apart, labels, dashes and shapes do.
+# (light, dark): charts are drawn light, and the page swaps the colours. Colour-blind readers can tell them apart;
+# labels, dashes and shapes distinguish what is alike in grey.
 ENGINES: Mapping[str, tuple[str, str]] = {
     "llama-server": ("#1763b6", "#6cb2ff"),
     "ollama": ("#cf6208", "#ffa552"),
@@ -69,7 +69,7 @@ class FontMissing(Fault):
 
 @dataclass(frozen=True, kw_only=True)
 class Style:
-    """The look of a chart: language, size of the plot in pixels, the experiment's rounds and line."""
+    """Hold the look of a chart: language, size of the plot in pixels, the experiment's rounds and line."""
 
     language: str = "en"
     width: int = 640

@@ -42,7 +42,7 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
         values["setting"] = starred(best["setting"], best["invalid_reasons"])
     if best is None or not rows:
         return style.nothing("timeline", **values)
-    rows.append(rows[-1] | {"second": rows[-1]["second"] + 1})  # where the last step ends
+    rows.append(rows[-1] | {"second": rows[-1]["second"] + 1})  # the end of the last step
     shown = ["running", "output_tok_s"]
     shown += ["foreign_utilisation"] if any(row["foreign_utilisation"] is not None for row in rows) else []
     plots = [_plot(rows, name, best["window_s"], style, name == shown[-1]) for name in shown]

@@ -1,6 +1,6 @@
-"""Say what the data shows, in sentences. Each is a key of labels.yaml with values, so that both languages say the same.
+"""Say in sentences what the data shows; each is a key of labels.yaml with values, the same in both languages.
 
-A sentence never claims more than the ranges allow: where they overlap it says that the rounds do not separate them.
+A sentence never claims more than the ranges allow: where ranges overlap it says that the rounds do not separate them.
 No cause is ever stated.
 """
 
@@ -19,12 +19,12 @@ from servebench.report.ranges import overlap, separated
 from servebench.tables.files import Row, rows_of
 from servebench.words.numbers import span
 
-FEW, SOME = 2, 16  # up to how many users count as one person trying, and as a small group
+FEW, SOME = 2, 16  # most users that count as one person trying, and as a small group
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """A text of labels.yaml under `page.` with its values; `rows`: (id, name) of the rows it is from."""
+    """Hold a text of labels.yaml under `page.` with its values; `rows`: (id, name) of the rows it is based on."""
 
     key: str
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -33,8 +33,10 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Card:
-    """A use, its candidate settings at a number of users, their evidence and their limits; without candidates, the
-    evidence says why."""
+    """Hold a use, its candidate settings at a number of users, their evidence and their limits.
+
+    Without candidates, the evidence says why.
+    """
 
     use: str
     evidence: Sequence[Sentence]
@@ -107,14 +109,14 @@ def met_at_most(rows: Sequence[Row]) -> list[Row]:
 
 
 def _has_gap(rows: Sequence[Row], setting: str) -> bool:
-    """Tell whether the setting misses the line at fewer users than it meets it with."""
+    """Return whether the setting misses the line at fewer users than those at which it meets the line."""
     own = sorted((row["users"], row["meets_line_both_rounds"]) for row in rows if row["setting"] == setting)
     most = max(users for users, met in own if met)
     return any(met is False for users, met in own if users < most)
 
 
 def covered(plan: Plan) -> Sentence:
-    """Say how likely the range of the rounds holds the true median: with probability 1 − 2^(1 − rounds)."""
+    """Say with what probability the range of the rounds holds the true median: 1 − 2^(1 − rounds)."""
     if plan.rounds == 1:
         return Sentence("charts.one_round")
     return Sentence("charts.covered", {"rounds": plan.rounds, "share": f"{100 - 200 / 2**plan.rounds:.3g}"})
@@ -178,7 +180,7 @@ def _card(use: str, figure: str, users: int, rows: Sequence[Row], plan: Plan) ->
 
 
 def _limits(row: Row, rows: Sequence[Row], plan: Plan) -> Iterator[Sentence]:
-    """Say where the setting next misses the line, and by what; or that nothing beyond was measured."""
+    """Say at how many more users the setting misses the line, and by what; or that no more users were measured."""
     beyond = [other for other in rows if other["setting"] == row["setting"] and other["users"] > row["users"]]
     missed = [other for other in beyond if other["meets_line_both_rounds"] is False]
     if not missed:

@@ -1,6 +1,6 @@
 """Compare two experiments from their tables and plans (`servebench compare A B`); nothing is measured.
 
-Two ranges are called separated only where both have two rounds or more and, as they are written, no value in common.
+Two ranges are called separated only where both have two rounds or more and, as the page writes them, no common value.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from servebench.words.numbers import span
 FIGURES = ("output_tok_s", "user_tok_s", "ttft_p95_s")
 
 
-# What must be the same for a difference to be of what is compared, beside what the plan says of the setting.
+# Measured conditions that must agree, beside the plan's settings, for a difference to be due to what is compared.
 MEASURED = ("machine", "fingerprint", "engine_version", "engine_build", "engine_pin", "model_sha256", "protocol")
 
 
-# What of the plan is no condition: what is compared, names in the configuration, and what MEASURED knows better.
+# Keys of the plan that are not conditions: those compared, names in the configuration, and those MEASURED knows better.
 LEFT_OUT = {
     *("name", "run", "users", "engine.key", "engine.environment", "engine.image", "engine.pin"),
     *("model.key", "model.identity"),
@@ -47,7 +47,7 @@ class NothingToCompare(Fault):
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """The plan and tables of one experiment, and the folder they are in."""
+    """Hold the plan and tables of one experiment, and their folder."""
 
     folder: Path
     plan: Plan
@@ -56,8 +56,10 @@ class Experiment:
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """One figure of a setting at a number of users in both experiments; `verdict` is a key of SAID, None where either
-    has no value."""
+    """Hold one figure of a setting at a number of users in both experiments.
+
+    `verdict` is a key of SAID, or None where an experiment has no value.
+    """
 
     run: str
     setting: str
@@ -72,7 +74,7 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """A condition that differs between the two, and the settings it concerns."""
+    """Hold a condition that differs between the two experiments, and the settings it concerns."""
 
     what: str
     first: str
@@ -82,17 +84,17 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """The pairs of figures of two experiments, and the conditions in which they differ."""
+    """Hold the pairs of figures of two experiments, and the conditions in which they differ."""
 
     first: Experiment
     second: Experiment
     pairs: Sequence[Pair]
     differences: Sequence[Difference]
-    only: tuple[int, int]  # settings × users that only the one has measured
+    only: tuple[int, int]  # settings × users that only the first, only the second has measured
 
     @property
     def evaluated(self) -> bool:
-        """Tell whether either evaluated answers, which a comparison leaves out."""
+        """Return whether either experiment evaluated answers, which a comparison leaves out."""
         return any(experiment.plan.evaluations is not None for experiment in (self.first, self.second))
 
 
@@ -103,7 +105,7 @@ def read(name: str) -> Experiment:
         raise NothingToCompare(f"{name}: is neither a folder with a plan.json nor an experiment under results/")
     found = tables.read_all(Layout(folder).tables, ("settings", "measurements"))
     if len(found) < 2:
-        raise NothingToCompare(f"{folder}/tables: is not made yet; run snakemake for this experiment first")
+        raise NothingToCompare(f"{folder}/tables: does not exist yet; run snakemake for this experiment first")
     return Experiment(folder=folder, plan=planning.from_json(Layout(folder).plan.read_bytes()), tables=found)
 
 
@@ -154,7 +156,7 @@ def _pair(one: Row, other: Row, figure: str) -> Pair:
 def _differences(
     first: Experiment, second: Experiment, settings: Mapping[tuple[str, str], None]
 ) -> Iterator[Difference]:
-    """List each condition in which the two differ, once for all settings with the same two values."""
+    """List each condition in which the experiments differ, once for all settings with the same two values."""
     found: dict[tuple[str, str, str], list[str]] = {}
     for run, setting in settings:
         one, other = (_conditions(experiment, run, setting) for experiment in (first, second))
@@ -167,7 +169,7 @@ def _differences(
 
 
 def _conditions(experiment: Experiment, run: str, setting: str) -> dict[str, str]:
-    """Describe what a setting was measured under, as text; several values where its measurements differ."""
+    """Describe the conditions of a setting's measurements, as text; several values where the measurements differ."""
     rows = [row for row in rows_of(experiment.tables, "measurements", run) if row["setting"] == setting]
     seen = {what: {str(row[what]) for row in rows if row[what] is not None} for what in MEASURED}
     conditions = {what: "; ".join(sorted(values)) or "–" for what, values in seen.items()}

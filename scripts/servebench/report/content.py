@@ -18,7 +18,7 @@ from servebench.tables.files import Row, rows_of
 from servebench.words.marks import translated
 from servebench.words.numbers import span
 
-# The columns of the table of all values that are ranges.
+# The columns of the table of all values that hold ranges.
 COLUMNS = ("output_tok_s", "user_tok_s", "ttft_p50_s", "ttft_p95_s", "target_requests")
 
 
@@ -96,7 +96,7 @@ def _cell_text(value: Any) -> str:
 
 
 def missing(tables: Mapping[str, pa.Table], plan: Plan) -> list[dict[str, Any]]:
-    """List the measurements that the experiment wants and lacks: failed ones with the reason, absent ones without."""
+    """List the planned measurements without a result: failed ones with their reason, missing ones without."""
     have = {(r["setting"], r["users"], r["round"]): r for r in rows_of(tables, "measurements")}
     gaps: list[dict[str, Any]] = []
     for session in plan.sessions():
@@ -135,7 +135,7 @@ def servers(tables: Mapping[str, pa.Table], plan: Plan) -> list[dict[str, Any]]:
 
 
 def machines(tables: Mapping[str, pa.Table]) -> list[tuple[str, int | None, float | None]]:
-    """List (name, cores, memory in GiB) of each machine that a server ran on, once, in the order of the launches."""
+    """List (name, cores, memory in GiB) of each machine that ran a server, once, in the order of the launches."""
     rows = [row for row in rows_of(tables, "sessions") if row["machine"]]
     return list(dict.fromkeys((row["machine"], row["cores"], row["machine_memory_gib"]) for row in rows))
 
@@ -147,7 +147,7 @@ def notes(plan: Plan) -> list[tuple[str, Any]]:
 
 
 def unverified(plan: Plan) -> list[tuple[str, Any]]:
-    """List what could not be checked as (models, or none; text or text per language), each text once."""
+    """List what could not be verified as (models, or none; text or text per language), each text once."""
     found: dict[str, tuple[list[str], Any]] = {}
     for where, text in requirements.unverified(plan):
         found.setdefault(canonical(text), ([], text))[0].append(where)

@@ -14,7 +14,7 @@ from servebench.tables.files import Row, rows_of
 from servebench.words import LANGUAGES, labels, spoken, words
 from servebench.words.numbers import digits
 
-Text = str | Mapping[str, str]  # as it is, or per language
+Text = str | Mapping[str, str]  # untranslated, or per language
 NUMBERS = ("characters_mean", "tokens_mean")
 LEAKS = ("simplified_chinese", "english", "reasoning_replies")
 NO_ANSWER = ("truncated", "empty", "refused", "unparsable", "reasoning_leaked")
@@ -23,7 +23,7 @@ FIVE_WAYS = ("exact", "fixed_with_extra_edits", "unchanged", "other_edit", "unpa
 
 @dataclass(frozen=True, kw_only=True)
 class Fold:
-    """A table that opens on demand: id on the page, name, note, heads, and rows of cells.
+    """Hold a table that opens on demand: id on the page, name, note, heads, and rows of cells.
 
     The first cell of a row names it; a cell with a text per language is a sentence, any other a figure.
     """
@@ -52,7 +52,7 @@ _TARGET = (
 
 
 def _target_notes(target: Setting, plan: Plan) -> Iterator[tuple[str, Any]]:
-    """List the notes on a target and its model; a requantized model is no better than its source."""
+    """Yield the notes on a target and its model, with those on the source of a requantized model."""
     if target.note:
         yield "note", target.note
     if target.model.note:

@@ -31,7 +31,7 @@ from servebench.tables.files import Row, rows_of
 from servebench.words import LANGUAGES, spoken, words
 from servebench.words.numbers import digits
 
-QUICKSTART = ("config/config.yaml",)  # what is run where no configuration is named
+QUICKSTART = ("config/config.yaml",)  # the configuration when none is named
 
 
 def build(style: Mapping[str, Any], results: Path) -> Path:
@@ -110,7 +110,7 @@ def page(tables: Mapping[str, pa.Table], plan: Plan, style: Mapping[str, Any] | 
 
 
 def _chart_name(name: str) -> dict[str, str]:
-    """Return the title of a chart without data: … for the values it would name."""
+    """Return the title of a chart without data, with … for the values it would name."""
     return {code: re.sub(r"{[^}]*}", "…", text) for code, text in words(f"charts.{name}.title").items()}
 
 

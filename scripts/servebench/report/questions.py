@@ -1,7 +1,7 @@
-"""Answer the questions people ask from the data; where the data cannot answer, say so.
+"""Answer people's questions from the data; where the data cannot answer a question, say so.
 
-As in `answer`: ranges that overlap are not told apart, fewer than two rounds tell nothing apart, no cause is stated,
-and every figure comes with the rows it is from.
+As in `answer`, overlapping ranges are not separated, nor are fewer than two rounds, no cause is stated, and every
+figure comes with the rows it is based on.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Answer = Iterator[Sentence]
 
 @dataclass(frozen=True)
 class Question:
-    """A question (a key under `page.questions`), of one run or of the whole experiment (None), and its answer."""
+    """Hold a question (a key under `page.questions`), its run (None: the whole experiment), and its answer."""
 
     key: str
     run: str | None
@@ -60,7 +60,7 @@ def _good(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
 
 
 def _people(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> Answer:
-    """Say the most users with which some setting meets the line, and what a user is here."""
+    """Say the most users at which any setting meets the line, and what a user stands for."""
     rows = _good(tables, run)
     if not any(row["meets_line_both_rounds"] is not None for row in rows):
         return
@@ -194,7 +194,7 @@ def _band(row: Row) -> str:
 
 
 def _energy(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> Answer:
-    """Say the run's least and most energy of the server's GPUs for each output token."""
+    """Say the run's lowest and highest energy of the server's GPUs per output token."""
     rows = _good(tables, run)
     known = [row for row in rows if row["joules_per_token_min"] is not None]
     if known:
@@ -206,7 +206,7 @@ def _energy(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> Answer:
 
 
 def _cost(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> Answer:
-    """Say the run's least and most cost of a million output tokens, and the cost of serving nobody."""
+    """Say the run's lowest and highest cost of a million output tokens, and the cost of serving nobody."""
     if plan.cost is None:
         return
     price = f"{plan.cost['price_per_hour']:g}"
@@ -251,7 +251,7 @@ def _over(rows: Sequence[Row], figure: str) -> str:
 
 
 def _answers(tables: Mapping[str, pa.Table]) -> Answer:
-    """Say whether a difference to the baseline's answers was found; not found does not mean none."""
+    """Say whether a difference to the baseline's answers was found; a difference not found may still exist."""
     rows = rows_of(tables, "comparisons")
     if not rows:
         yield Sentence("question.answers_not")
@@ -277,7 +277,7 @@ def _compared(rows: Sequence[Row]) -> list[tuple[str, str]]:
 
 
 def _memory(tables: Mapping[str, pa.Table]) -> Answer:
-    """Say the least and the most memory of the server's processes over all settings."""
+    """Say the smallest and the largest memory of the server's processes over all settings."""
     rows = [row for row in rows_of(tables, "memory") if row["measured_gib"] is not None]
     for kind in sorted({row["memory_kind"] or "host" for row in rows}):
         own = sorted((r for r in rows if (r["memory_kind"] or "host") == kind), key=lambda row: row["measured_gib"])

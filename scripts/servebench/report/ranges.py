@@ -9,12 +9,12 @@ ENDS = ("min", "max")
 
 
 def separated(one: Row, other: Row, figure: str) -> bool:
-    """Tell whether the rounds separate the two: two or more of each, and no value in common."""
+    """Return whether the rounds separate the two rows: two or more rounds of each, and no common value."""
     return min(one["rounds"], other["rounds"]) > 1 and not overlap(one, other, figure)
 
 
 def overlap(one: Row, other: Row, figure: str) -> bool:
-    """Tell whether the ranges of the rounds, as the page writes them, have a value in common."""
+    """Return whether the ranges of the rounds, as the page writes them, have a common value."""
     (low, high), (other_low, other_high) = (
         [_as_written(row[f"{figure}_{end}"]) for end in ENDS] for row in (one, other)
     )

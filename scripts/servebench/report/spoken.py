@@ -36,7 +36,7 @@ def _attribute(name: str, texts: Mapping[str, str]) -> Markup:
 
 
 def own_text(text: str | Mapping[str, str]) -> Markup:
-    """Write a text of the configuration: as it is, or per language, English where a language is absent."""
+    """Write a text of the configuration, untranslated or per language, in English where a language is absent."""
     if isinstance(text, str):
         return escape(text)
     return _spans({language: text.get(language, text["en"]) for language in LANGUAGES})
@@ -54,5 +54,5 @@ def mark(said: Mark) -> Markup:
 
 
 def hover(said: Sequence[Mark]) -> Markup:
-    """Write what appears when a row with these marks is pointed at; in English until the script says otherwise."""
+    """Write the tooltip of a row with these marks, in English until the script changes the language."""
     return _attribute("title", {language: marks.told(said, language) for language in LANGUAGES})

@@ -1,4 +1,4 @@
-"""Raw records in, tables out. Each table has a schema, checked when it is written and when it is read."""
+"""Turn raw records into tables. Each table has a schema, checked when it is written and when it is read."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def from_records(
     plan: Plan,
     caches: Mapping[str, Cache] | None = None,
 ) -> dict[str, pa.Table]:
-    """Make every table that follows from the records alone, by name. `caches` (KV) is by key of the model."""
+    """Make every table that follows from the records alone, by name. `caches` are KV caches by model key."""
     sources = Sources(plan=plan, records=records, thrown_out=thrown_out, caches=caches or {})
     return sources.tables(table for table in TABLES if table.needs is None)
 

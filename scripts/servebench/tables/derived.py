@@ -1,7 +1,7 @@
 """Derive tables from `measurements` and `sessions`: ranges over the rounds, the line, ratios, cost. Pure functions.
 
-Every comparison stays within one run, and every ratio within one run and round; `drift` alone crosses runs, and says
-how far such a crossing can be off.
+Every comparison stays within one run, and every ratio within one run and round; only `drift` crosses runs, and shows
+how large the error of such a crossing can be.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _SETTING = [n for n in SCHEMAS["queueing"].names if n in SCHEMAS["measurements"]
 def settings(measurements: pa.Table, rounds: int = 2) -> pa.Table:
     """Make one row per run × setting × users: smaller and larger of the rounds, the line in all of them, marks.
 
-    `rounds` is how many the experiment wants; with one missing or failed, `meets_line_both_rounds` is null. Ranges are
-    over the rounds that are there; a round without output is none, but one in which the line is not met.
+    `rounds` is the number the experiment plans; with a round missing or failed, `meets_line_both_rounds` is null.
+    Ranges cover the rounds that were measured; a round without output does not count as a round, but as a missed line.
     """
     machines = _machine_of_run(measurements)
     return table("settings", (_setting_row(rows, rounds, machines) for rows in _groups(measurements, _PLACE)))
@@ -73,7 +73,7 @@ def _setting_row(rows: Sequence[Row], rounds: int, machines: Mapping[str, str | 
 
 
 def _marks(good: Sequence[Row], rounds: int, change: Row | None, machines: Mapping[str, str | None]) -> Iterator[Mark]:
-    """Yield why a row is not to be trusted fully."""
+    """Yield the reasons not to trust a row fully."""
     if good and len(good) < rounds:
         yield mark("missing_round", measured=len(good), rounds=rounds)
     if any(row["reference_only"] for row in good):
@@ -100,7 +100,7 @@ def _marks(good: Sequence[Row], rounds: int, change: Row | None, machines: Mappi
 
 
 def _partly_unknown(row: Row) -> bool:
-    """Tell whether the unknown samples are enough to make the measurement invalid, where others are known."""
+    """Return whether the unknown samples could make the measurement invalid, where other samples are known."""
     return row["foreign_samples"] is not None and row["foreign_unknown"] >= row["foreign_limit"]
 
 
@@ -154,8 +154,8 @@ def queueing(settings_table: pa.Table) -> pa.Table:
 def slow_by_micro_batch(slow_requests: pa.Table, sessions: pa.Table) -> pa.Table:
     """Count the slow requests of at most 4 users by the server's micro-batch, in the runs that have a band.
 
-    More users queue for each other's prompts, which is another matter. A server that does not tell its micro-batch
-    is left out.
+    More users queue behind each other's prompts, which is a different effect. Servers with an unknown micro-batch are
+    left out.
     """
     told: dict[tuple[str, str], tuple[str, int]] = {}
     for launch in sessions.to_pylist():
@@ -183,8 +183,8 @@ def slow_by_micro_batch(slow_requests: pa.Table, sessions: pa.Table) -> pa.Table
 def ratios(measurements: pa.Table, settings_table: pa.Table, plan: Plan) -> pa.Table:
     """Compute ratios between settings that differ in one thing, within a round, as their range over the rounds.
 
-    control: every setting of a run that names a control, over it. engine, slots, quantization: what alone differs.
-    drift: the same setting in a later run over an earlier one.
+    control: every setting of a run that names a control, over the control. engine, slots, quantization: the one
+    difference. drift: the same setting in a later run over an earlier one.
     """
     at: dict[tuple[str, str], dict[tuple[int, int], Row]] = defaultdict(dict)
     for row in measurements.to_pylist():
@@ -201,7 +201,7 @@ def ratios(measurements: pa.Table, settings_table: pa.Table, plan: Plan) -> pa.T
 
 
 def _kinds(one: Setting, base: Setting, plan: Plan) -> Iterator[str]:
-    """Say what a comparison of `one` over `base` shows; nothing when they differ in more than one thing."""
+    """Yield the kinds of a comparison of `one` over `base`; none when they differ in more than one thing."""
     order = list(plan.settings)
     later = order.index(one.name) > order.index(base.name)
     content = [
@@ -247,7 +247,7 @@ def _ratio_rows(kind: str, one: Setting, base: Setting, ours: dict[Any, Row], th
 
 
 def expected(sessions: pa.Table, plan: Plan) -> pa.Table:
-    """Put the facts published of each setting beside what its launches said of themselves (expected.py)."""
+    """Compare the published facts of each setting with those its launches reported (expected.py)."""
     rows = []
     for launch in sessions.to_pylist():
         facts = json.loads(launch["facts"]) if launch["facts"] else {}
@@ -263,7 +263,7 @@ def memory(
 ) -> pa.Table:
     """Compare measured memory with weights and predicted KV cache, one row per setting that has a session.
 
-    `caches` is by key of the model; a model that is not in it has no prediction. `settings`: what was asked for.
+    `caches` is by model key; a model without an entry has no prediction. `settings` are the settings as configured.
     """
     lengths = _request_tokens(measurements)
     rows = []
@@ -292,8 +292,10 @@ def memory(
 
 
 def _kv_cache_gib(cache: Cache | None, tokens: int | None, setting: Setting) -> float | None:
-    """Predict the cache of all slots, each with its part of the tokens, in the types asked for. None where unknown, as
-    for a pool of tokens with sliding windows: how an engine counts these tokens changes with its version."""
+    """Predict the cache of all slots, each with its share of the tokens, in the configured types; None where unknown.
+
+    It is unknown for a pool of tokens with sliding windows: how an engine counts these tokens changes with its version.
+    """
     engine = ADAPTERS[setting.engine.kind]
     types = engine.cache_types(setting)
     if cache is None or tokens is None or not types_known(types) or (cache.windowed and engine.fills_device):
@@ -307,7 +309,7 @@ def requests_fit(kv_cache_tokens: int | None, request_tokens: float | None) -> i
 
 
 def _kv_cache_tokens(launches: Sequence[Row]) -> int | None:
-    """Return the smallest cache that a launch reported; else the cache asked for: context × slots."""
+    """Return the smallest cache that a launch reported; else the configured cache: context × slots."""
     told = [json.loads(launch["facts"]).get("kv_cache_tokens") for launch in launches if launch["facts"]]
     context, slots = launches[0]["context"], launches[0]["slots"]
     smallest: int | None = _range(told)[0]
@@ -315,7 +317,7 @@ def _kv_cache_tokens(launches: Sequence[Row]) -> int | None:
 
 
 def _request_tokens(measurements: pa.Table) -> dict[tuple[str, str], float]:
-    """Average the tokens of a request, prompt and answer, by run and setting; absent where never counted."""
+    """Average the tokens of a request, prompt and answer, by run and setting; settings without a count are absent."""
     found: dict[tuple[str, str], list[float]] = defaultdict(list)
     for row in measurements.to_pylist():
         if row["prompt_tokens_p50"] is not None and row["output_tokens_mean"] is not None:
@@ -346,7 +348,7 @@ def cost(settings_table: pa.Table, price_per_hour: float) -> pa.Table:
 def paid_idle(sessions: pa.Table, price_per_hour: float, idle_after_min: float | None) -> pa.Table:
     """Compute what a machine costs while it serves nobody: from launch to the first token, and until it is given back.
 
-    A server at a URL is not launched here: it has no start.
+    A server at a URL is not launched by servebench and has no start cost.
     """
     rows = []
     for group in _groups(sessions, ("run", "setting")):

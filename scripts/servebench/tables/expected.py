@@ -1,7 +1,7 @@
-"""Compare facts published of a setting with what its server said of itself. Pure.
+"""Compare the published facts of a setting with those its server reported. Pure.
 
-A difference stops nothing: another GPU holds another KV cache, another machine starts other threads. What a setting
-*asks* for and does not get is the engines' business (`servebench.engines`).
+A difference stops nothing: another GPU holds a KV cache of another size, another machine starts another number of
+threads. Whether a server has what its setting *asks* for is checked by `servebench.engines`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from servebench.plan import Struct
 
 
 class Fact(Struct, frozen=True, kw_only=True):
-    """One expected fact. `met` is None when the server does not say (`got` is None)."""
+    """Hold one expected fact. `met` is None when the server does not report it (`got` is None)."""
 
     what: str
     expected: bool | int | float | str
@@ -26,7 +26,7 @@ class Fact(Struct, frozen=True, kw_only=True):
 def compare(expect: Mapping[str, bool | int | float | str], facts: Mapping[str, Any]) -> list[Fact]:
     """Compare `expect` (a setting's) with `facts` (a server's), in the order of `expect`.
 
-    Numbers and booleans are met when equal. A text is met when it stands in the found one as a whole word or the
+    Numbers and booleans are met when equal. A text is met when the reported text contains it as a whole word or as the
     beginning of a version: 0.6 in "0.6.5", 3b4d6ab3f in "b12242-3b4d6ab3f".
     """
     return [
@@ -36,7 +36,7 @@ def compare(expect: Mapping[str, bool | int | float | str], facts: Mapping[str, 
 
 
 def as_text(value: Any) -> str | None:
-    """Write a fact's value as a configuration would: true, 4096, b12242; None stays None."""
+    """Format a fact's value as a configuration writes it: true, 4096, b12242; None stays None."""
     if isinstance(value, str) or value is None:
         return value
     return json.dumps(value)

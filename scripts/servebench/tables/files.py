@@ -21,12 +21,12 @@ def table(name: str, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
 
 
 def check(name: str, content: pa.Table) -> pa.Table:
-    """Return `content` itself; raises TableError as `schema.check`."""
+    """Return `content` unchanged. Raises TableError as `schema.check`."""
     return schema.check(name, SCHEMAS[name], content)
 
 
 def write(directory: Path, tables: Mapping[str, pa.Table]) -> list[Path]:
-    """Write each table as `<directory>/<name>.parquet`, whole or not at all; return the paths in order.
+    """Write each table atomically as `<directory>/<name>.parquet`; return the paths in order.
 
     Files of listed tables that are not in `tables` are removed."""
     directory.mkdir(parents=True, exist_ok=True)
@@ -82,6 +82,6 @@ Row = dict[str, Any]
 
 
 def rows_of(tables: Mapping[str, pa.Table], name: str, run: str | None = None) -> list[Row]:
-    """Read the rows of a table, or those of one run; none when the table was not made."""
+    """Return the rows of a table, or those of one run; none when the table was not made."""
     rows = schema.rows(tables[name]) if name in tables else []
     return [row for row in rows if run is None or row["run"] == run]

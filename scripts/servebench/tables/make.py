@@ -25,7 +25,7 @@ from servebench.tables.sources import Sources
 
 
 class Outdated(Fault):
-    """Something in the folder of results is of another configuration: its name would say what it is not."""
+    """The folder of results holds a file made with another configuration under this configuration's name."""
 
 
 def run(results: Path) -> None:
@@ -55,7 +55,7 @@ def _record(plan: Plan, results: Path, session: Session, users: int) -> measurem
     path = Layout(results).measurement(session.setting, session.round, users)
     record = measurements.read(path)
     if record.identity.digest != inventory.stored_path(plan, results, session, users).stem:
-        raise Outdated(f"{path}: was measured as configured otherwise; move it away and run the same again")
+        raise Outdated(f"{path}: was measured with another configuration; move it away and run again")
     return replace(record, identity=replace(record.identity, rank=session.rank))
 
 
@@ -69,12 +69,12 @@ def _replies(plan: Plan, results: Path, target: str) -> answers.Evaluated:
     path = Layout(results).evaluation(target)
     found = answers.read(path)
     if found.facts.digest != inventory.target_digest(plan, results, asked.targets[target]):
-        raise Outdated(f"{path}: was answered as configured otherwise; remove it and run the same again")
+        raise Outdated(f"{path}: was answered with another configuration; remove it and run again")
     return found
 
 
 def _caches(plan: Plan, results: Path) -> dict[str, Cache]:
-    """Build the KV cache by model, where the model's file says enough."""
+    """Describe each model's KV cache, where the model's file says enough."""
     manifests = {key: manifest_of(model, results) for key, model in plan.models.items()}
     found = {key: facts.cache(manifest["facts"]) for key, manifest in manifests.items() if manifest}
     return {key: cache for key, cache in found.items() if cache}

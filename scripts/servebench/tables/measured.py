@@ -73,7 +73,7 @@ def _measurement_row(record: Record, line: Line) -> Row:
 
 
 def _energy(record: Record, output_tok_s: float | None) -> Row:
-    """Compute the devices' mean power over the window, and energy per token; null with any sample unknown."""
+    """Compute the devices' mean power over the window, and energy per token; null if any sample is unknown."""
     power_w = _mean_in_window(record, "power_w")
     return {"power_w": power_w, "joules_per_token": power_w / output_tok_s if power_w and output_tok_s else None}
 
@@ -102,7 +102,7 @@ def _figures(record: Record, line: Line, foreign: int | None, rule: ForeignUse) 
 
 
 def order(record: Record) -> tuple[int, int, int]:
-    """Return the place in the order of the experiment: setting, users, round."""
+    """Return a record's sort key in the experiment's order: setting, users, round."""
     return record.identity.rank, record.identity.users, record.identity.round
 
 
@@ -159,7 +159,7 @@ def _session_row(session_id: str, group: Sequence[Record]) -> Row:
 
 
 def _computing(facts: Mapping[str, Any]) -> Row:
-    """Say the CPUs a server was given, and the threads it says it uses, which may be those of the whole machine."""
+    """Return a server's CPUs, and the threads it reports, which may be as many as the whole machine has CPUs."""
     given = facts.get("cpus")
     return {"cpus": None if given is None else len(given), "threads": facts.get("threads")}
 
@@ -196,7 +196,7 @@ def references(records: Sequence[Record], control: Mapping[str, str | None]) -> 
 
 
 def micro_batch(record: Record) -> int | None:
-    """Return how many prompt tokens the server took in one computation, by its command line; None if that is silent."""
+    """Return the server's micro-batch, in prompt tokens, from its command line; None if the command line has none."""
     return ADAPTERS[record.identity.engine_kind].micro_batch(record.session.argv or ())
 
 
@@ -207,11 +207,11 @@ def band(micro_batch_tokens: int, shared_head_tokens: int) -> tuple[int, int]:
 
 
 def slow_requests(records: Sequence[Record], bands: Mapping[str, tuple[int, int]]) -> pa.Table:
-    """Count requests with a TTFT over 1 s, of those sent more than 5 s after the load began, all rounds together; both
-    from when they were due in an open loop and a trace, as in the figures.
+    """Count requests with a TTFT over 1 s, in the run's band of prompt lengths and outside of it, over all rounds.
 
-    Warm-up requests count, cancelled and failed ones do not, nor those sent after the window. In the band of the run
-    and outside of it; in a run without a band, everything is outside.
+    Only requests sent more than 5 s after the load began count; in an open loop or a trace both times are from when
+    a request was due, as in the figures. Warm-up requests count; cancelled and failed requests do not, nor those sent
+    after the window. In a run without a band, every request is outside.
     """
     counts: dict[tuple[str, str, int], npt.NDArray[np.int64]] = {}
     for record in sorted((r for r in records if r.status == "ok"), key=order):
@@ -250,8 +250,10 @@ def _slow(record: Record, limits: tuple[int, int] | None) -> npt.NDArray[np.int6
 
 
 def ttft(records: Sequence[Record]) -> pa.Table:
-    """List every target request's TTFT per measurement, ascending, for its distribution; from when it was due in an
-    open loop and a trace, as in the figures."""
+    """List the TTFT of every target request per measurement, ascending, for its distribution.
+
+    In an open loop or a trace TTFT counts from when a request was due, as in the figures.
+    """
     return table("ttft", (_ttft_row(record) for record in sorted(records, key=order) if record.status == "ok"))
 
 
@@ -271,7 +273,7 @@ def _since(record: Record) -> str:
 
 
 def timeline(records: Sequence[Record]) -> pa.Table:
-    """List each second of each measurement, 0 where the window begins: requests in flight, tokens, foreign use."""
+    """List each second of each measurement, from the window's start: requests in flight, tokens, foreign use."""
     good = (record for record in sorted(records, key=order) if record.status == "ok")
     return table("timeline", (row for record in good for row in _seconds(record)))
 
@@ -294,7 +296,7 @@ def _seconds(record: Record) -> Iterator[Row]:
 
 
 def _spans(requests: pa.Table) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """List when each request that was sent and ended began and ended, ns."""
+    """Return the begin and end (ns) of each request that was sent and has ended."""
     done = requests.filter(pc.and_(pc.is_valid(requests["sent_ns"]), pc.is_valid(requests["end_ns"])))
     return done["sent_ns"].to_numpy(), done["end_ns"].to_numpy()
 
@@ -324,7 +326,7 @@ def _largest(telemetry: Mapping[str, Sequence[Any]], edges: npt.NDArray[np.int64
 
 
 def telemetry(records: Sequence[Record]) -> pa.Table:
-    """List each sample of the machine during the load, 0 s where the window begins; what a sample lacks is null."""
+    """List each sample of the machine during the load, in seconds from the window's start; missing values are null."""
     good = (record for record in sorted(records, key=order) if record.status == "ok")
     return table("telemetry", (row for record in good for row in _samples(record)))
 
@@ -341,7 +343,7 @@ def _samples(record: Record) -> Iterator[Row]:
 
 
 def calibration(records: Sequence[Record]) -> pa.Table:
-    """List the load generator's own errors, as calibrated last on the machines that each run was measured on."""
+    """List the load generator's own errors from the latest calibration of each machine of a run."""
     rows: dict[tuple[Any, ...], Row] = {}
     known = [(r.identity.run, r.provenance.calibration) for r in sorted(records, key=order)]
     calibrated = [(run, one) for run, one in known if one]
@@ -355,7 +357,7 @@ def calibration(records: Sequence[Record]) -> pa.Table:
 
 
 def discarded(thrown_out: Iterable[Discarded]) -> pa.Table:
-    """List what was measured and thrown out, with the reason, oldest first."""
+    """List the discarded measurements with their reasons, oldest first."""
     return table("discarded", map(_discarded_row, thrown_out))
 
 

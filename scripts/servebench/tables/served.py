@@ -1,7 +1,7 @@
 """Make tables of llama-server's log: each request it served, and slow prompt evaluations. Pure functions.
 
-Requests carry the log's own numbers: the log does not say which of ours they are. A server that writes no such log has
-no rows, here and in the counts.
+Requests have the log's own numbers: the log does not say which of our requests they are. A server without such a log
+has no rows in these tables.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _COLUMNS = SCHEMAS["served"].names[4:]
 
 
 def served(records: Sequence[Record]) -> pa.Table:
-    """Make one row per request that got a slot while it was measured, warm-up included, in the log's order."""
+    """Make one row per request that got a slot during the measurement, warm-up included, in the log's order."""
     rows = []
     for record in sorted((r for r in records if r.status == "ok" and r.served), key=order):
         values = (record.served[name] for name in _COLUMNS)
@@ -48,7 +48,7 @@ def prefill_band(micro_batch_tokens: int) -> tuple[int, int]:
 def slow_prefills(told: pa.Table, bands: Mapping[str, tuple[int, int]]) -> pa.Table:
     """Count prompt evaluations of more than 1 s, of those in the run's band that began with at most 2 busy slots.
 
-    One row per run × setting × users of which the log tells, all rounds together; a run without a band has none.
+    One row per run × setting × users that the log covers, over all rounds; a run without a band has no rows.
     """
     counts: dict[tuple[str, str, int], list[int]] = defaultdict(lambda: [0, 0])
     for row in told.to_pylist():

@@ -24,9 +24,9 @@ from servebench.tasks.answers import Questions
 
 @dataclass(frozen=True, kw_only=True)
 class Sources:
-    """Hold what an experiment stored; the attributes are the names that `Table.of` may use beside those of tables.
+    """Hold what an experiment stored; `Table.of` may name its attributes as well as tables.
 
-    caches: KV caches by key of the model. evaluated: what each target answered, in the plan's order. questions: those
+    caches: KV caches by model key. evaluated: each target's answers, in the plan's order. questions: the questions
     asked, by task. published: rows of the reference (`files.read_reference`).
     """
 
@@ -40,45 +40,45 @@ class Sources:
 
     @property
     def line(self) -> Line:
-        """The plan's objective."""
+        """Return the plan's line."""
         return self.plan.line
 
     @property
     def rounds(self) -> int:
-        """How many rounds the plan wants."""
+        """Return the number of rounds the plan has."""
         return self.plan.rounds
 
     @property
     def asked_settings(self) -> Mapping[str, Setting]:
-        """The settings as configured, by name."""
+        """Return the settings as configured, by name."""
         return self.plan.settings
 
     @property
     def evaluations(self) -> Evaluations:
-        """The plan's evaluations."""
+        """Return the plan's evaluations."""
         assert self.plan.evaluations
         return self.plan.evaluations
 
     @property
     def price_per_hour(self) -> float:
-        """USD an hour for the machine."""
+        """Return the machine's price, USD an hour."""
         assert self.plan.cost
         return float(self.plan.cost["price_per_hour"])
 
     @property
     def idle_after_min(self) -> float | None:
-        """After how many minutes without a request the machine is given back, where configured."""
+        """Return after how many minutes without a request the machine is given back, or None where not configured."""
         assert self.plan.cost
         return self.plan.cost.get("idle_after_min")
 
     @property
     def bands(self) -> dict[str, tuple[int, int]]:
-        """The prompt lengths just over the micro-batch, by run."""
+        """Return the prompt lengths just over the micro-batch, by run."""
         return reference_bands(self.records, self._control)
 
     @property
     def prefill_bands(self) -> dict[str, tuple[int, int]]:
-        """The newly computed prompt tokens just over the micro-batch, by run."""
+        """Return the numbers of newly computed prompt tokens just over the micro-batch, by run."""
         return prefill_bands(self.records, self._control)
 
     @property
@@ -87,14 +87,14 @@ class Sources:
 
     @cached_property
     def answers(self) -> pa.Table:
-        """All replies, scored from their texts by the rules as they are now."""
+        """Return all replies, scored from their texts by the present rules."""
         from servebench.tables.evaluated.scores import rescored  # slow to import, and often not needed
 
         return rescored(pa.concat_tables([target.answers for target in self.evaluated]), self.questions)
 
     @property
     def answers_of_targets(self) -> pa.Table:
-        """The answers of the targets themselves, without those of `under_load`."""
+        """Return the targets' answers without those of `under_load`."""
         targets = pa.array(list(self.evaluations.targets), pa.string())
         return self.answers.filter(pc.is_in(self.answers["target"], value_set=targets))
 

@@ -11,7 +11,7 @@ from servebench.store.measurements import Record
 
 # Throttle reasons that lower the clocks. `power_cap` is not among them: under full load it is a GPU's usual state.
 SLOWING = ("hw_slowdown", "sw_thermal", "hw_thermal", "hw_power_brake")
-# The share of the window for which a quota may keep a process from its CPUs, all CPUs together.
+# Largest share of the window for which a quota may keep a process from its CPUs, summed over CPUs.
 QUOTA_SHARE = 0.01
 
 
@@ -25,7 +25,7 @@ def in_window(record: Record, name: str) -> list[Any]:
 
 
 def slowed(record: Record) -> Iterator[Mark]:
-    """Yield what held the machine back in the window. An unknown sample is no reason."""
+    """Yield the reasons why the machine was slowed down in the window. An unknown sample is not a reason."""
     if not in_window(record, "time_ns"):
         return
     told = [value for value in in_window(record, "throttle") if value is not None]
@@ -45,7 +45,6 @@ def slowed(record: Record) -> Iterator[Mark]:
 
 
 def _grown(record: Record, name: str) -> float:
-    """Return how much a running total grew between the first and the last known sample of the window; 0 with fewer
-    than two."""
+    """Return how much a running total grew from the first to the last known sample of the window; 0 without two."""
     known = [value for value in in_window(record, name) if value is not None]
     return float(known[-1] - known[0]) if known else 0.0

@@ -18,7 +18,7 @@ _COUNTED = (
 )
 
 
-# By what is counted: one of it.
+# Singular of each counted plural.
 COUNTED = {f"{noun}s": noun for noun in _COUNTED} | {"replies": "reply"}
 _ONE = re.compile(rf"(?<![\d.,–-])1 ((?:target )?)({'|'.join(COUNTED)})\b")
 
@@ -41,9 +41,9 @@ def words(key: str) -> Mapping[str, str]:
 
 
 def spoken(key: str, **values: Any) -> dict[str, str]:
-    """Say the words at `key` in each language with `{names}` filled in; English says "1 user".
+    """Format the words at `key` in each language with `{names}` filled in; English says "1 user".
 
-    `rounds`, where given, is how many the experiment has: the words then speak of so many.
+    `rounds`, if given, is the experiment's number of rounds, which the words then name.
     """
     said = {}
     for language, text in words(key).items():
@@ -53,7 +53,7 @@ def spoken(key: str, **values: Any) -> dict[str, str]:
 
 
 def singular(text: str) -> str:
-    """Write "1 user" for "1 users" in English text."""
+    """Replace "1 users" by "1 user" in English text, and likewise for every counted word."""
     return _ONE.sub(lambda found: f"1 {found[1]}{COUNTED[found[2]]}", text)
 
 

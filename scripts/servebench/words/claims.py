@@ -14,7 +14,7 @@ _RANGES = ("ttft_p95_s", "user_tok_s")
 
 
 def said(claim: Claim) -> dict[str, str]:
-    """Say a claim in each language: its sentence, then what settings it leaves out, and that its rows are not valid."""
+    """Say a claim in each language: its sentence, then the settings it leaves out, and whether its rows are invalid."""
     return {language: _said(claim, language) for language in LANGUAGES}
 
 
@@ -37,7 +37,7 @@ def _said(claim: Claim, language: str) -> str:
 
 
 def _values(claim: Claim, language: str) -> dict[str, str]:
-    """What the templates fill in, as text."""
+    """Format the values that the templates fill in."""
     comma = COMMA[language]
     values = claim.values
     filled: dict[str, str] = {name: _text(value, comma) for name, value in values.items()}
@@ -80,7 +80,7 @@ def _reason(reason: Mapping[str, Any], language: str) -> str:
 
 
 def _span(ends: Sequence[float] | None, language: str) -> str:
-    """A range over the rounds, with the sign of each language."""
+    """Format a range over the rounds with the dash of the language."""
     written = numbers.span(*(ends or (None, None)))
     return written.replace("–", "〜") if language == "ja" and ends else written
 

@@ -11,7 +11,7 @@ from servebench.words import COMMA, LANGUAGES, labels, singular
 
 
 def translated(mark: Mark) -> dict[str, str]:
-    """Say a mark in each language; names without words (versions, devices) stay as they are."""
+    """Say a mark in each language; names such as versions and devices stay untranslated."""
     texts = labels()["marks"][mark.kind]
     return {
         language: singular(
@@ -27,12 +27,12 @@ def told(marks: Iterable[Mark], language: str) -> str:
 
 
 def starred(name: str, marks: Iterable[Mark]) -> str:
-    """Put a star behind the name where it has marks."""
+    """Append a star to a name that has marks."""
     return f"{name} *" if list(marks) else name
 
 
 def _said(value: Any, name: str, language: str) -> Any:
-    """A number as it is, for the template to format; anything else as text."""
+    """Return a number unchanged, for the template to format, and anything else as text."""
     if value is None:
         return "–"
     if isinstance(value, str):

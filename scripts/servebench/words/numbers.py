@@ -1,4 +1,4 @@
-"""Write numbers and ranges as people read them."""
+"""Format numbers and ranges for people."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import math
 
 
 def digits(value: float | None) -> str:
-    """Write a number as people read it: three significant digits and at most two decimal places, two significant digits
-    below 0.01, counts in full, commas between thousands, – for None."""
+    """Format a number: three significant digits and at most two decimal places, – for None.
+
+    Two significant digits below 0.01, counts in full, commas between thousands.
+    """
     if value is None or math.isnan(value):
         return "–"
     if isinstance(value, int):
@@ -20,6 +22,6 @@ def digits(value: float | None) -> str:
 
 
 def span(low: float | None, high: float | None) -> str:
-    """Write a range as `404–413`, as one number when both ends read the same, as – when nothing was measured."""
+    """Format a range as `404–413`, as one number when both ends read the same, as – when nothing was measured."""
     a, b = digits(low), digits(high)
     return a if a == b else f"{a}–{b}"

@@ -1,1 +1,1 @@
-"""Tables of the evaluations."""
+"""Make the tables of the evaluations."""

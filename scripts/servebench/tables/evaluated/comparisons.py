@@ -1,4 +1,4 @@
-"""Targets against a baseline, question by question: the `comparisons` table and its sentences. Pure."""
+"""Compare targets with a baseline, question by question: the table `comparisons` and its sentences. Pure."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ REPEATS = (1, 2)
 def comparisons(
     answers: pa.Table, questions: Questions, baseline: str, margins: Mapping[str, float] | None = None
 ) -> pa.Table:
-    """Every target against the baseline: one row per headline measure, target and repeat.
+    """Compare every target with the baseline: one row per headline measure, target and repeat.
 
-    margins: by measure, points, declared before the run; what has none gets no verdict of equivalence.
-    Fault when the baseline answered nothing or a margin is for no headline measure.
+    margins: by measure, points, declared before the run; a measure without a margin gets no verdict of equivalence.
+    Raises Fault when the baseline answered nothing, or when a margin is not of a headline measure.
     """
     read = read_answers(answers, questions)
     if baseline not in {answer.target for answer in read}:
@@ -84,7 +84,7 @@ def _of_measure(
 
 
 class Pairs:
-    """Answers of baseline and target to the same questions, by one measure."""
+    """Hold the answers of baseline and target to the same questions, by one measure."""
 
     def __init__(self, measure: Measure, base: ByQuestion, other: ByQuestion) -> None:
         pairs = [(answer, other[question_id]) for question_id, answer in base.items() if question_id in other]
@@ -144,7 +144,7 @@ def _family(family: Sequence[Pairs]) -> list[dict[str, Any]]:
 
 
 def _noise(measure: Measure, asked: Mapping[int, Mapping[str, ByQuestion]], baseline: str) -> dict[str, int | None]:
-    """Count how far the baseline differs from itself, asked again."""
+    """Count in how many questions the baseline's second repeat differs from its first."""
     first, second = (asked[repeat].get(baseline, {}) for repeat in REPEATS)
     if not first.keys() & second.keys():
         return {"noise_first_only": None, "noise_second_only": None, "noise_changed": None}
@@ -159,7 +159,7 @@ def _noise(measure: Measure, asked: Mapping[int, Mapping[str, ByQuestion]], base
 def _combined(
     measure: Measure, asked: Mapping[int, Mapping[str, ByQuestion]], baseline: str
 ) -> dict[str, dict[str, Any]]:
-    """Both repeats at once, by target; nulls for a target that was not asked twice."""
+    """Test both repeats together, by target; nulls for a target that was not asked twice."""
     targets = [t for t in dict.fromkeys([*asked[1], *asked[2]]) if t != baseline]
     rows: dict[str, dict[str, Any]] = {
         target: dict.fromkeys(("combined_n", "combined_difference", "combined_p", "combined_p_holm"))
@@ -183,7 +183,7 @@ def _combined(
 
 
 def _omnibus(measure: Measure, by_target: Mapping[str, ByQuestion]) -> dict[str, float | None]:
-    """Cochran's Q over the questions that all targets answered."""
+    """Compute Cochran's Q over the questions that all targets answered."""
     common = set.intersection(*(set(answers) for answers in by_target.values()))
     held = np.array([[measure.holds(answers[q]) for answers in by_target.values()] for q in sorted(common)], np.bool_)
     test = statistics.cochrans_q(held) if common else None
@@ -218,8 +218,10 @@ _SENTENCES = {
 
 
 def sentence(row: Mapping[str, Any], language: Literal["en", "ja"] = "en") -> str:
-    """Say a row of the `comparisons` table in words. "Would have been missed" is: in more than one of
-    five such experiments (80 % power), after Holm."""
+    """Say a row of the table `comparisons` in words.
+
+    "Would have been missed" means in more than one of five such experiments (80 % power), after Holm.
+    """
     words, kind = _SENTENCES[language], row["verdict"]
     if kind == "difference":
         kind = "higher" if row["difference"] > 0 else "lower"

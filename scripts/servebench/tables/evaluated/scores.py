@@ -43,7 +43,7 @@ def rescored(answers: pa.Table, questions: Questions) -> pa.Table:
 
 
 def grouped(answers: Iterable[Answer]) -> dict[tuple[str, str, int], list[Answer]]:
-    """Answers by (task, target, repeat), each in the order of first occurrence."""
+    """Group answers by (task, target, repeat), in the order of first occurrence."""
     groups: dict[tuple[str, str, int], list[Answer]] = {}
     for answer in answers:
         groups.setdefault((answer.task, answer.target, answer.repeat), []).append(answer)
@@ -51,7 +51,7 @@ def grouped(answers: Iterable[Answer]) -> dict[tuple[str, str, int], list[Answer
 
 
 def scores(answers: pa.Table, questions: Questions) -> pa.Table:
-    """Counts and shares of every measure per target and repeat: the `scores` table."""
+    """Make the table `scores`: counts and shares of every measure per target and repeat."""
     groups = grouped(read_answers(answers, questions))
     return table("scores", _score_rows(groups, questions))
 
@@ -90,7 +90,7 @@ def _score_rows(groups: dict[tuple[str, str, int], list[Answer]], questions: Que
 
 
 def both_repeats(answers: Iterable[Answer]) -> dict[tuple[str, str], list[tuple[Answer, Answer]]]:
-    """By (task, target): the answers to each question in the first and the second repeat, where there are two."""
+    """Pair each question's answers of the first and second repeat, by (task, target); none without two repeats."""
     found: dict[tuple[str, str], dict[str, dict[int, Answer]]] = {}
     for answer in answers:
         by_question = found.setdefault((answer.task, answer.target), {})
@@ -102,8 +102,7 @@ def both_repeats(answers: Iterable[Answer]) -> dict[tuple[str, str], list[tuple[
 
 
 def agreement(answers: pa.Table, questions: Questions) -> pa.Table:
-    """Compare the second repeat with the first: the `agreement` table, a row per target and task
-    that has both repeats."""
+    """Make the table `agreement`: the second repeat compared with the first, a row per target and task with both."""
     return table("agreement", _agreement_rows(read_answers(answers, questions)))
 
 
@@ -131,7 +130,7 @@ def _agreement_rows(answers: Iterable[Answer]) -> Iterator[dict[str, Any]]:
 
 
 def proofreading_outcomes(answers: pa.Table, questions: Questions) -> pa.Table:
-    """Count what became of the sentences, per category: the `proofreading` table."""
+    """Make the table `proofreading`: counts of the sentences' outcomes per category."""
     rows = []
     for (task, target, repeat), group in grouped(read_answers(answers, questions)).items():
         if task != proofreading.TASK.name:
@@ -176,8 +175,7 @@ def _proofread(answers: Sequence[Answer]) -> dict[str, Any]:
 
 
 def positions(answers: pa.Table, questions: Questions) -> pa.Table:
-    """JCommonsenseQA by the place of the answer, with a chi-square for a leaning to some place: the
-    `positions` table."""
+    """Make the table `positions`: JCommonsenseQA by place of the answer, with a chi-square for a preferred place."""
     rows = []
     for (task, target, repeat), group in grouped(read_answers(answers, questions)).items():
         if task != "jcommonsenseqa":
@@ -186,7 +184,7 @@ def positions(answers: pa.Table, questions: Questions) -> pa.Table:
         gold = Counter(answer.question.gold for answer in group)
         right = Counter(answer.question.gold for answer in group if answer.correct)
         places = [str(place) for place in range(CHOICES)]
-        # The test needs every place among the right answers; a handful of questions may lack one.
+        # The test needs every place among the right answers; a handful of questions may not have every place.
         test = (
             statistics.position_test([chosen[p] for p in places], [gold[p] for p in places])
             if all(gold[p] for p in places)

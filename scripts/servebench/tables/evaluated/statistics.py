@@ -1,7 +1,7 @@
-"""Comparing right and wrong answers to the same questions. Pure functions over counts and arrays.
+"""Compare right and wrong answers to the same questions. Pure functions over counts and arrays.
 
-Throughout, `more` and `less` are the two kinds of discordant questions of a pair: those that only the one and
-only the other side got right. Differences are shares (0.036 is 3.6 points), `alpha` is two-sided.
+Throughout, `more` and `less` count the two kinds of discordant questions of a pair: those that only the first side
+and those that only the second side got right. Differences are shares (0.036 is 3.6 points), `alpha` is two-sided.
 """
 
 from __future__ import annotations
@@ -23,35 +23,38 @@ POWER = 0.8
 
 
 def sign_test(more: int, less: int) -> float:
-    """Exact two-sided sign test on the discordant pairs, p; 1 when there are none. The same as the exact
-    McNemar test."""
+    """Return p of the exact two-sided sign test on the discordant pairs (the exact McNemar test); 1 without pairs."""
     return float(binomtest(more, more + less, 0.5).pvalue) if more + less else 1.0
 
 
 def sign_test_mid_p(more: int, less: int) -> float:
-    """Sign test counting what was observed by half, p (Fagerland, Lydersen and Laake 2013): the exact test
-    is too careful, this one keeps its level in practice."""
+    """Return p of the mid-p sign test, which counts the observed outcome by half.
+
+    The exact test is too conservative; the mid-p test keeps its level in practice (Fagerland, Lydersen and Laake 2013).
+    """
     pairs = more + less
     tail = binom.cdf(min(more, less), pairs, 0.5) - binom.pmf(min(more, less), pairs, 0.5) / 2
     return float(min(1.0, 2 * tail)) if pairs else 1.0
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm-adjusted p-values, in the given order."""
+    """Return Holm-adjusted p-values, in the given order."""
     if not p_values:
         return []
     return [float(p) for p in multipletests(p_values, method="holm")[1]]
 
 
 def can_be_significant(pairs: Sequence[int], p_values: Sequence[float]) -> list[bool]:
-    """For each comparison of a family: could any split of its discordant pairs have been significant after
-    Holm, the others being as they are? With four comparisons and nothing else significant, 8 pairs are needed.
+    """Return, for each comparison of a family, whether any split of its discordant pairs could be significant.
+
+    Significant means after Holm, with the other comparisons as they are. With four comparisons and no other significant
+    one, 8 pairs are needed.
     """
     return [holm([*p_values[:i], sign_test(n, 0), *p_values[i + 1 :]])[i] <= ALPHA for i, n in enumerate(pairs)]
 
 
 def tango_score(more: int, less: int, n: int, difference: float) -> float:
-    """Score statistic for "the difference of the two shares is `difference`", standard normal under it.
+    """Return the score statistic of "the shares differ by `difference`", standard normal if that is true.
 
     Tango 1998, Statistics in Medicine 17:891; the nuisance share is its maximum-likelihood value under that
     hypothesis, the root of a quadratic. At difference 0 it is McNemar's statistic. 0 where both the deviation
@@ -69,10 +72,12 @@ def tango_score(more: int, less: int, n: int, difference: float) -> float:
 
 
 def tango_interval(more: int, less: int, n: int, alpha: float = ALPHA) -> tuple[float, float]:
-    """Score interval for (more − less) ÷ n, of confidence 1 − alpha: the differences not rejected by
-    `tango_score`. n: questions, > 0."""
+    """Return the score interval of (more − less) ÷ n, of confidence 1 − alpha: the differences not rejected.
+
+    `tango_score` rejects; n is the number of questions, > 0.
+    """
     if n <= 0 or more + less > n:
-        raise ValueError(f"{more} + {less} discordant of {n} questions; there must be questions, and enough")
+        raise ValueError(f"{more} + {less} discordant of {n} questions; n must be positive and at least their sum")
     z, estimate = float(norm.isf(alpha / 2)), (more - less) / n
 
     def bound(end: float, target: float) -> float:
@@ -84,17 +89,17 @@ def tango_interval(more: int, less: int, n: int, alpha: float = ALPHA) -> tuple[
 
 
 def is_equivalent(more: int, less: int, n: int, margin: float) -> bool:
-    """Two one-sided tests: the 1 − 2·ALPHA Tango interval lies within ±margin."""
+    """Return whether the 1 − 2·ALPHA Tango interval lies within ±margin (two one-sided tests)."""
     low, high = tango_interval(more, less, n, 2 * ALPHA)
     return -margin < low and high < margin
 
 
 def sign_flip_test(differences: NDArray[np.int64]) -> float:
-    """Exact two-sided permutation test, p: each question's difference keeps its size and may change its sign.
+    """Return p of the exact two-sided permutation test in which each question's difference may change its sign.
 
-    differences: per question, right answers of the one side minus right answers of the other, summed over
-    the repeats (so −2 … 2 for two): the same test as on the means, in whole numbers. The distribution of the
-    sum is computed in full, not sampled. With one repeat it is the sign test.
+    differences: per question, right answers of the first side minus right answers of the second, summed over the
+    repeats (so −2 … 2 for two): the same test as on the means, in whole numbers. The distribution of the sum is
+    computed in full, not sampled. With one repeat it is the sign test.
     """
     sizes = np.abs(differences[differences != 0])
     if not sizes.size:
@@ -110,7 +115,7 @@ def sign_flip_test(differences: NDArray[np.int64]) -> float:
 
 @lru_cache(maxsize=4096)
 def _least_rejected(pairs: int, alpha: float, mid_p: bool) -> int | None:
-    """Find the smallest number on the larger side that is significant among so many discordant pairs."""
+    """Find the smallest number on the larger side that is significant among `pairs` discordant pairs."""
     test = sign_test_mid_p if mid_p else sign_test
     low, high = (pairs + 1) // 2, pairs
     if not pairs or test(pairs, 0) > alpha:
@@ -122,8 +127,10 @@ def _least_rejected(pairs: int, alpha: float, mid_p: bool) -> int | None:
 
 
 def power(n: int, discordant: float, difference: float, alpha: float = ALPHA, *, mid_p: bool = False) -> float:
-    """Probability that the sign test finds a true difference, given n questions and the share of them on
-    which the two sides differ (|difference| ≤ discordant)."""
+    """Return the probability that the sign test finds a true difference.
+
+    n: questions; discordant: share of them on which the two sides differ (|difference| ≤ discordant).
+    """
     weights = binom.pmf(np.arange(n + 1), n, discordant)
     found = [(k, w, _least_rejected(k, alpha, mid_p)) for k, w in enumerate(weights) if w > 1e-12]
     pairs, weight, least = np.array([row for row in found if row[2] is not None], float).reshape(-1, 3).T
@@ -133,8 +140,10 @@ def power(n: int, discordant: float, difference: float, alpha: float = ALPHA, *,
 
 
 def minimum_detectable(n: int, discordant: float, alpha: float = ALPHA, *, mid_p: bool = False) -> float | None:
-    """Find the smallest true difference that the sign test finds with probability POWER; None when even the
-    largest possible one (all discordant questions to one side) would be missed more often."""
+    """Find the smallest true difference that the sign test finds with probability POWER; None without one.
+
+    Without one, even the largest possible difference (all discordant questions to one side) is missed more often.
+    """
     if not discordant or power(n, discordant, discordant, alpha, mid_p=mid_p) < POWER:
         return None
     if power(n, discordant, 0.0, alpha, mid_p=mid_p) >= POWER:
@@ -143,20 +152,19 @@ def minimum_detectable(n: int, discordant: float, alpha: float = ALPHA, *, mid_p
 
 
 def provable_margin(n: int, discordant: float) -> float:
-    """Find the narrowest margin within which `is_equivalent` shows a true difference of 0 with probability
-    POWER (large n)."""
+    """Find the narrowest margin at which `is_equivalent` shows equality with probability POWER (large n)."""
     return float((norm.isf(ALPHA) + norm.isf((1 - POWER) / 2)) * sqrt(discordant / n))
 
 
 def share_interval(count: int, n: int) -> tuple[float, float]:
-    """Clopper–Pearson interval of count ÷ n, n > 0, of confidence 1 − ALPHA."""
+    """Return the Clopper–Pearson interval of count ÷ n, n > 0, of confidence 1 − ALPHA."""
     interval = binomtest(count, n).proportion_ci(1 - ALPHA, method="exact")
     return float(interval.low), float(interval.high)
 
 
 @dataclass(frozen=True, slots=True)
 class ChiSquare:
-    """A statistic that is chi-square distributed under its hypothesis, its degrees of freedom, and p."""
+    """Hold a statistic that is chi-square distributed under its hypothesis, its degrees of freedom, and p."""
 
     statistic: float
     df: int
@@ -164,8 +172,10 @@ class ChiSquare:
 
 
 def cochrans_q(correct: NDArray[np.bool_]) -> ChiSquare | None:
-    """Cochran's Q: do the targets' shares of right answers differ at all? correct: questions × targets.
-    None when no question separates two targets."""
+    """Compute Cochran's Q, which tests whether the targets' shares of right answers differ at all.
+
+    correct: questions × targets. None when no question separates two targets.
+    """
     if correct.shape[1] < 2 or not (correct != correct[:, :1]).any():
         return None
     result = _cochrans_q(correct.astype(np.int64))
@@ -173,7 +183,7 @@ def cochrans_q(correct: NDArray[np.bool_]) -> ChiSquare | None:
 
 
 def position_test(predicted: Sequence[int], gold: Sequence[int]) -> ChiSquare | None:
-    """Chi-square of how often each answer position was chosen against how often it is right.
+    """Test, by chi-square, how often each answer position was chosen against how often it is right.
 
     predicted, gold: counts by position; gold is scaled to the number of answers read. Positions that are
     never right must not occur in gold. None when no answer was read.
@@ -186,7 +196,7 @@ def position_test(predicted: Sequence[int], gold: Sequence[int]) -> ChiSquare | 
 
 
 def first_difference(one: str, other: str) -> int | None:
-    """Number of characters that two texts have in common before they part; None when they are equal."""
+    """Count the characters that two texts have in common before they differ; None when they are equal."""
     if one == other:
         return None
     for place, (left, right) in enumerate(zip(one, other, strict=False)):

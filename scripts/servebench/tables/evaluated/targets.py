@@ -1,4 +1,4 @@
-"""Say what each target of the evaluations was, and compare the targets. Pure."""
+"""Describe each target of the evaluations, and compare the targets. Pure."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from servebench.tables.evaluated.comparisons import comparisons
 from servebench.tables.files import table
 from servebench.tasks.answers import FAILED, Questions
 
-# Outcomes in which a reply holds no answer to be right or wrong, and the share of a task's replies that may end so.
+# Outcomes of replies that hold no answer to judge, and the largest unremarkable share of such replies in a task.
 NO_ANSWER = ("reasoning_leaked", "empty", "truncated", "unparsable")
 MOST_WITHOUT_ANSWER = 0.01
 _SERVER = ("engine_version", "engine_build", "engine_pin", "argv")
 
 
 def targets(asked: Evaluations, evaluated: Sequence[Evaluated], answers: pa.Table) -> pa.Table:
-    """One row per target, in the plan's order: what was asked of which server, and the marks of its answers."""
+    """Make one row per target, in the plan's order: its server, how much it was asked, and the marks of its answers."""
     return table("targets", _targets(asked, evaluated, answers))
 
 
@@ -36,7 +36,7 @@ def compared(answers: pa.Table, questions: Questions, asked: Evaluations) -> pa.
 
 
 def under_load(asked: Evaluations, answers: pa.Table, questions: Questions) -> pa.Table:
-    """Compare each target of `under_load` with itself on an idle server, a family of its own."""
+    """Compare each target of `under_load` with itself on an idle server, as a family of its own."""
     load, rows = asked.under_load, []
     for target in load.targets if load else ():
         assert load
@@ -121,8 +121,10 @@ def _outcomes(answers: pa.Table) -> dict[str, dict[str, Counter[str]]]:
 
 
 def without_answer(outcomes: Mapping[str, Counter[str]]) -> Iterator[Mark]:
-    """Yield the tasks in which more than 1 % of the replies hold no answer (docs/evaluations.md). `outcomes`: how
-    often each outcome, by task."""
+    """Yield a mark for each task in which more than 1 % of the replies hold no answer (docs/evaluations.md).
+
+    `outcomes` counts each outcome, by task.
+    """
     for task, counts in outcomes.items():
         bad = {outcome: counts[outcome] for outcome in NO_ANSWER if counts[outcome]}
         replies = counts.total() - counts[FAILED]
@@ -131,7 +133,7 @@ def without_answer(outcomes: Mapping[str, Counter[str]]) -> Iterator[Mark]:
 
 
 def load_marks(sessions: Sequence[AskingSession]) -> Iterator[Mark]:
-    """Yield whether requests of the load of `under_load` failed, all or some."""
+    """Yield a mark when requests of the load of `under_load` failed, all or some."""
     loads = [session.load for session in sessions if session.load]
     failures, replies = sum(load.failures for load in loads), sum(load.replies for load in loads)
     why = next((load.failed for load in reversed(loads) if load.failed), None)
@@ -142,7 +144,7 @@ def load_marks(sessions: Sequence[AskingSession]) -> Iterator[Mark]:
 
 
 def _prompt_tokens(one: Evaluated) -> dict[str, list[int]]:
-    """Token ids by task, as the last session that could say them did."""
+    """Return the token ids by task from the last session that has them."""
     known: dict[str, list[int]] = {}
     for session in one.facts.sessions:
         known |= {task: ids for task, ids in (session.prompt_tokens or {}).items() if ids}

@@ -1,7 +1,7 @@
-"""The list of published JSON (docs/json.md), and the writing of it.
+"""List the kinds of published JSON (docs/json.md), and write the files.
 
-To add a kind, write a module of this folder with its `SCHEMA` and, under the module's own name, the function that
-makes the content and checks it; then add an entry to `PUBLISHED`. The workflow and the page follow from the entry.
+To add a kind, write a module in this folder with its `SCHEMA` and, under the module's own name, the function that
+makes and checks the content; then add an entry to `PUBLISHED`. The workflow and the page follow from the entry.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def files(plan: Plan) -> list[str]:
 
 
 def write(tables: Mapping[str, pa.Table], plan: Plan, directory: Path) -> list[Path]:
-    """Write every file of the plan into `directory`, each whole or not at all, and remove other JSON from it.
+    """Write every file of the plan into `directory`, each atomically, and remove other JSON from the directory.
 
     Returns the paths.
     """
@@ -63,7 +63,7 @@ def write(tables: Mapping[str, pa.Table], plan: Plan, directory: Path) -> list[P
 
 
 def _files(plan: Plan) -> dict[str, tuple[Json, tuple[str, ...]]]:
-    """By name of the file: its kind, and the run it is of. Only the first run's name is left out of the name."""
+    """Map each file's name to its kind and arguments (the run). The first run's file name omits the run."""
     found: dict[str, tuple[Json, tuple[str, ...]]] = {}
     for kind in PUBLISHED:
         if kind.needs and not getattr(plan, kind.needs):

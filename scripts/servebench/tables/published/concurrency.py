@@ -1,6 +1,6 @@
 """Publish `concurrency.json` for the first run, `<run>_concurrency.json` for every other (docs/json.md).
 
-Runs never share a file, so that nobody puts their values into one table by accident.
+Runs never share a file, so that nobody merges their values into one table by accident.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _RATIO = ("kind", "setting", "baseline", "users", "figure", "ratio_min", "ratio_
 def concurrency(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> dict[str, Any]:
     """Describe what one run measured, as JSON values: settings with how they were launched, and each setting × users.
 
-    Needs the tables `measurements` and `settings`; the others are used when there. A figure that was not measured is
+    Needs the tables `measurements` and `settings`, and uses the others if given. A figure that was not measured is
     null; a range is [smaller, larger] over the rounds, or null.
     """
     measured = rows_of(tables, "measurements", run)

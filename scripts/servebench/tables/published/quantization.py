@@ -1,4 +1,4 @@
-"""`quantization.json`: what the evaluations found (docs/json.md). Its schema follows from the tables' own."""
+"""Publish `quantization.json`, the results of the evaluations (docs/json.md); its schema follows from the tables'."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SENTENCES = ("comparisons", "under_load")
 
 
 def quantization(tables: Mapping[str, pa.Table], plan: Plan) -> dict[str, Any]:
-    """Collect the rows as JSON values, what was asked, and each comparison in a sentence. Null: not measured."""
+    """Collect rows as JSON values, what was asked, and a sentence for each comparison. Null: not measured."""
     asked = plan.evaluations
     assert asked
     content: dict[str, Any] = {
