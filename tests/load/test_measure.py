@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pyarrow.compute as pc
 import pytest
 from scripted_server import END, HEAD, ScriptedServer, finish, framed, refusal, reply, token
 
+from certificate import self_signed
 from http_double import CLOSE, RESET
 from servebench.faults import Fault
 from servebench.load import calibrate
@@ -444,6 +446,37 @@ def test_the_load_begins_when_the_probe_is_over_whatever_became_of_it():
     assert measurement.meta.probe.status == "timeout"
     assert seen == [1]
     assert len(measurement.requests) == len(server.received) - 1
+
+
+@pytest.mark.parametrize(
+    ("status", "users", "values"),
+    [
+        *((status, 1, {}) for status in (401, 403, 404, 405)),
+        (401, 2, {"spread_s": None}),  # by the answer awaited before the load
+        (403, 4, {"mode": "open", "rate": 40.0}),
+        (404, 2, {"mode": "count", "requests": 999}),
+    ],
+)
+def test_a_load_that_cannot_succeed_ends_with_the_first_reply(status, users, values):
+    workload = Workload(**{"window_s": 3600, "spread_s": 0.0, **values})
+    with ScriptedServer(lambda _: refusal(status, b"not here")) as server:
+        address = f"{server.url}/v1/chat/completions"
+        with pytest.raises(LoadError, match=f"^{re.escape(address)}: .*HTTP {status}.*: not here; "):
+            measure(Endpoint(url=server.url, model="m"), workload, users)
+    assert len(server.received) < 40
+
+
+def test_a_refusal_after_a_good_reply_is_a_result():
+    measurement, _ = measured(lambda received: refusal(404) if received.number > 3 else reply(2), 1, window_s=0.2)
+    assert {"ok", "http_error"} <= set(statuses(measurement))
+
+
+def test_plain_http_to_a_port_that_speaks_tls_is_said(tmp_path):
+    context, _ = self_signed(tmp_path)
+    with ScriptedServer(lambda _: reply(2), tls=context) as server:
+        endpoint = Endpoint(url=server.url.replace("https:", "http:"), model="m")
+        with pytest.raises(LoadError, match="begin the address with https://"):
+            measure(endpoint, Workload(window_s=3600), 1)
 
 
 def test_no_server_is_an_error_and_leaves_nobody_behind():

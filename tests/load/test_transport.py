@@ -1,10 +1,7 @@
 """The transport against servers that split, stall, lie and die."""
 
 import asyncio
-import ssl
-import subprocess
 from itertools import pairwise
-from shutil import which
 from time import monotonic_ns
 
 import httpx
@@ -14,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_server import DONE, END, HEAD, ScriptedServer, finish, framed, refusal, reply, token
 
+from certificate import self_signed
 from http_double import CLOSE, RESET
 from servebench.load.exchange import Exchange
 from servebench.load.stream import parse
@@ -374,15 +372,8 @@ def test_cancelled_exchanges_say_so():
 
 
 def test_tls(tmp_path, monkeypatch):
-    if which("openssl") is None:
-        pytest.skip("needs the openssl command to make a certificate")
-    names = ["-keyout", tmp_path / "key.pem", "-out", tmp_path / "cert.pem"]
-    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", *names, *subject]
-    subprocess.run(command, check=True, capture_output=True)
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
-    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert.pem"))
+    context, certificate = self_signed(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     told, _ = carried(lambda _: reply(), requests=3, tls=context)
     assert [(one.failure, one.complete) for one in told] == [(None, True)] * 3
 

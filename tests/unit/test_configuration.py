@@ -89,7 +89,7 @@ def test_the_quick_start_in_order(config):
         (lambda c: c.update(title="a\udcff"), "title: 'a\\udcff' has '\\udcff', which no file or server takes"),
         (lambda c: c["settings"]["np1"].update(args=["a\0"]), "settings.np1.args.0: 'a\\x00' has '\\x00', which"),
         (lambda c: c["engines"].update(u={"kind": "url", "url": "http://"}), "engines.u.url: 'http://' has no host"),
-        (lambda c: c["engines"].update(u={"kind": "url", "url": "http://a:b@c"}), "engines.u.url: 'http://a:b@c' "),
+        (lambda c: c["engines"].update(u={"kind": "url", "url": "http://a:b@c"}), "engines.u.url: holds a user name"),
         (lambda c: c["engines"].update(u={"kind": "url", "url": "http://x:99999"}), "engines.u.url: 'http://x:99999'"),
         (lambda c: c.update(experiment="a/b"), 'experiment: "a/b" does not fit; use small letters, digits and . _ -'),
     ],

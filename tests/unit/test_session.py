@@ -35,6 +35,7 @@ class Measured:
     """A session of two numbers of users on a server behind an address; `during` is done while each is measured."""
 
     def __init__(self, results: Path, double: ChatDouble) -> None:
+        double.listing = b'{"data": [{"id": "m"}]}'
         config = {
             "experiment": "doubled",
             "rounds": 1,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import socket
 import statistics
 import threading
 from collections.abc import Iterator
@@ -11,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from certificate import self_signed
 from chat_double import PROBED, ChatDouble
 from servebench import configuration, engines, plan
 from servebench.engines import url
@@ -22,6 +26,8 @@ from servebench.load.workers import LoadError
 from servebench.load.workload import Workload
 from servebench.plan.layout import Layout
 from servebench.sessions import job, measuring
+from servebench.sessions.client import client_for, complete
+from servebench.store.replies import Answer
 
 DELAY_S = 0.03
 
@@ -78,9 +84,9 @@ def test_the_round_trip_is_the_median_and_the_ends_of_the_requests(
 ) -> None:
     took_ns = [5_000_000, 1_000_000, 9_000_000, 2_000_000, 3_000_000, 4_000_000, 6_000_000, 7_000_000, 8_000_000]
     ticks = iter([t for n, took in enumerate(took_ns) for t in (10**12 * n, 10**12 * n + took)])
-    client = type("Client", (), {"get": lambda self, path: None})()
+    client = type("Client", (), {"get": lambda self, url: None})()
     monkeypatch.setattr(url.time, "monotonic_ns", lambda: next(ticks))
-    found = url.round_trips(client)
+    found = url.round_trips(client, "http://far.invalid/v1/models")
     assert found == pytest.approx(
         {
             "round_trip_p50_s": statistics.median(took_ns) / 1e9,
@@ -98,10 +104,126 @@ def test_a_server_that_lists_no_models_is_taken_at_its_word(double: ChatDouble, 
         assert server.check() == []
 
 
-def test_another_model_than_the_one_it_lists_is_said(double: ChatDouble) -> None:
-    double.listing = b'{"data": [{"id": "other"}]}'
-    with pytest.raises(engines.AskedNotGot, match="model: asked m, got other"), attached(double):
+@pytest.mark.parametrize("listed", ["m:latest", "*", "other"])
+def test_a_model_that_answers_is_measured_whatever_is_listed_and_the_log_tells(
+    double: ChatDouble, caplog: pytest.LogCaptureFixture, listed: str
+) -> None:
+    double.listing = json.dumps({"data": [{"id": listed}]}).encode()
+    with attached(double) as server:
+        assert server.check() == []
+        assert server.facts["models"] == [listed]
+    assert f"{double.url} answers to m and lists only: {listed}" in caplog.text
+
+
+def test_a_whole_address_is_asked_as_it_is_and_the_models_beside_it(double: ChatDouble) -> None:
+    root = double.url
+    double.url = f"{root}/api/v3/chat/completions?api-version=1"
+    with attached(double) as server:
+        assert Endpoint(url=server.url, model=server.model).chat_url == double.url
+        assert server.check() == []
+    asked = {(request.method, request.path) for request in double.received}
+    assert asked == {("POST", "/api/v3/chat/completions?api-version=1"), ("GET", "/api/v3/models?api-version=1")}
+
+
+@pytest.mark.parametrize(("given", "kept"), [("", ""), ("/v1/", ""), ("/a/v1", "/a"), ("/api/v3/v1", "/api/v3/v1")])
+def test_the_address_of_a_record_is_the_root_where_requests_go_to_the_same_place(
+    double: ChatDouble, given: str, kept: str
+) -> None:
+    root = double.url
+    double.url += given
+    with attached(double) as server:
+        assert server.url == root + kept
+    assert {request.path.rpartition("/v1/")[0] for request in double.received} == {kept.removesuffix("/v1")}
+
+
+def refused(double: ChatDouble, ready_timeout_s: float = 3600) -> str:
+    """Why the session gives up on the server."""
+    with pytest.raises(engines.LaunchFailed) as failed, attached(double, ready_timeout_s):
         pass
+    assert failed.value.reason.startswith(f"{double.url}/v1/chat/completions gave no token: ")
+    return failed.value.reason
+
+
+def answering(double: ChatDouble, *statuses: int | None) -> None:
+    """Let the double answer its first requests with these HTTP statuses (None: with a closed connection)."""
+    left = iter(statuses)
+    double.answer, double.knows = lambda model, prompt, time: next(left, PROBED), lambda prompt: True
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 422])
+def test_what_no_waiting_changes_is_asked_once(double: ChatDouble, status: int) -> None:
+    answering(double, status)
+    assert f"HTTP {status}" in refused(double)
+    assert len(double.received) == 1
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503, None])
+def test_what_is_not_ready_yet_is_waited_for(
+    double: ChatDouble, status: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(url.time, "sleep", lambda seconds: None)
+    answering(double, status, status)
+    with attached(double) as server:
+        assert server.check() == []
+    answering(double, *[status] * 3)
+    assert status is None or f"HTTP {status}" in refused(double, ready_timeout_s=0)
+
+
+def test_a_refused_connection_is_waited_for_only_shortly(double: ChatDouble, monkeypatch: pytest.MonkeyPatch) -> None:
+    double.stop()
+    monkeypatch.setattr(url.time, "sleep", lambda seconds: monkeypatch.setattr(url, "REFUSED_S", 0.0))
+    reason = refused(double)
+    assert "refused" in reason
+    assert "is the server up?" in reason
+    assert url.REFUSED_S == 0.0, "it was asked once more"
+
+
+def test_plain_http_to_a_port_that_speaks_tls_and_the_reverse(
+    double: ChatDouble, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context, _ = self_signed(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as plain:
+        double.url = f"https://127.0.0.1:{plain.getsockname()[1]}"
+        threading.Thread(target=lambda: plain.accept()[0].sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")).start()
+        assert "begin the address with http://" in refused(double)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ChatDouble, "tls", context)
+        with ChatDouble(double.answer, double.knows) as encrypted:
+            encrypted.url = encrypted.url.replace("https:", "http:")
+            assert "begin the address with https://" in refused(encrypted)
+
+
+def test_one_file_of_certificates_is_trusted_by_the_session_and_by_the_evaluations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SERVEBENCH_CACHE", str(tmp_path))
+    context, certificate = self_signed(tmp_path)
+    monkeypatch.setattr(ChatDouble, "tls", context)
+
+    async def answered(double: ChatDouble) -> Answer:
+        endpoint = Endpoint(url=double.url, model="m")
+        async with client_for(endpoint, 1) as client:
+            return await complete(client, endpoint.chat_url, {"messages": [{"role": "user", "content": "?"}]})
+
+    with ChatDouble(lambda model, prompt, time: PROBED, lambda prompt: False) as double:
+        assert "SSL_CERT_FILE" in refused(double)
+        assert "CERTIFICATE_VERIFY_FAILED" in (asyncio.run(answered(double)).failed or "")
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        with attached(double) as server:
+            assert server.check() == []
+        assert asyncio.run(answered(double)).text == PROBED.text
+
+
+@pytest.mark.parametrize("content", [None, "no certificate"])
+def test_a_file_without_certificates_is_a_fault_before_anything_is_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | None
+) -> None:
+    file = tmp_path / "certificates.pem"
+    if content is not None:
+        file.write_text(content, encoding="utf-8")
+    monkeypatch.setenv("SSL_CERT_FILE", str(file))
+    with pytest.raises(Fault, match=r"^SSL_CERT_FILE: '.*certificates\.pem' "):
+        measure(Endpoint(url="https://far.invalid", model="m"), Workload(mode="count", requests=1), 1)
 
 
 def test_a_key_goes_with_what_is_asked_and_with_the_load(

@@ -22,7 +22,9 @@ _LOAD, _LINE = Workload(), Line()
 
 @app.command("load")
 def load(
-    url: Annotated[str, Option(help="The server's root, e.g. http://127.0.0.1:8000.")],
+    url: Annotated[
+        str, Option(help="Address of the server, e.g. http://127.0.0.1:8000, its API or its chat completions.")
+    ],
     model: Annotated[str, Option(help="The model, as the server calls it.")],
     out: Annotated[Path, Option(help="Folder for requests.parquet, chunks.parquet and summary.json.")],
     users: Annotated[

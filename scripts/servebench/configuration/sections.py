@@ -117,7 +117,14 @@ class Engine(Section):
         Name | UnsetType, _says("For `container`: a name in `envs/images.yaml`, which holds the digest.")
     ] = UNSET
     binary: Annotated[Words | UnsetType, _says("For `binary`: path or name of the executable.")] = UNSET
-    url: Annotated[Url | UnsetType, _says("For `url`: root address of a server that is already running.")] = UNSET
+    url: Annotated[
+        Url | UnsetType,
+        _says(
+            "For `url`: address of a server that is already running: its root, its API's base (`…/v1`, `…/api/v3`) or "
+            "the whole address of chat completions, with a query if it needs one (`?api-version=…`), without a key "
+            "([docs/load.md](../docs/load.md#addresses-keys-and-certificates))."
+        ),
+    ] = UNSET
     api_key_env: Annotated[
         Variable | UnsetType,
         _says(
@@ -371,9 +378,9 @@ class ForeignUse(Section):
 
 
 class Runtime(Section):
-    ready_timeout_s: Annotated[Positive, _says("(free) How long an engine may take to start.")] = (
-        _RUNTIME.ready_timeout_s
-    )
+    ready_timeout_s: Annotated[
+        Positive, _says("(free) How long an engine may take to start, or a server at a URL to be ready.")
+    ] = _RUNTIME.ready_timeout_s
     stop_timeout_s: Annotated[Positive, _says("(free) How long an engine may take to stop.")] = _RUNTIME.stop_timeout_s
     ports: Annotated[
         tuple[Port, ...],

@@ -16,11 +16,13 @@ import httpx
 from servebench import plan
 from servebench.engines.arguments import Option
 from servebench.load import body
+from servebench.load.endpoint import CHAT
 from servebench.load.reply import Completion, ReplyError, completion, evidence
 from servebench.machine.gpu import Gpu
 from servebench.marks import Mark, mark
 
 PROBE_TIMEOUT_S = 60.0
+CONNECT_TIMEOUT_S = 10.0
 PROBE = "What is the capital of France? Answer with one word."
 
 
@@ -90,7 +92,11 @@ class Command:
 
 @dataclass(frozen=True, kw_only=True)
 class Server:
-    """A server that is ready. `url` is its root; `extra` is to be merged into every request body."""
+    """A server that is ready.
+
+    `url` is its root (kind `url`: any address that an `Endpoint` takes); `extra` is to be merged into every request
+    body.
+    """
 
     url: str
     model: str
@@ -213,6 +219,11 @@ class Adapter(ABC):
         return self.setting.model.key
 
     @property
+    def chat_url(self) -> str:
+        """Where chat completions are asked for: absolute, or below the server's root."""
+        return f"/v1/{CHAT}"
+
+    @property
     def extra(self) -> dict[str, Any]:
         """What this engine needs in every request body to switch thinking off."""
         return {}
@@ -277,7 +288,9 @@ def ask(adapter: Adapter, client: httpx.Client, max_tokens: int) -> Completion:
         "temperature": 0,
     }
     content = body.build(base, adapter.extra, adapter.setting.request)
-    response = client.post("/v1/chat/completions", json=content, timeout=PROBE_TIMEOUT_S)
+    response = client.post(
+        adapter.chat_url, json=content, timeout=httpx.Timeout(PROBE_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
+    )
     answer = completion(response.status_code, response.content)
     if answer.finish_reason is None or not (answer.text or answer.reasoning or answer.completion_tokens):
         raise ReplyError(f"no token came: {evidence(response.content)}")

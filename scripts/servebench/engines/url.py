@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import ssl
 import statistics
 import time
 from collections.abc import Iterator, Mapping
@@ -14,11 +15,17 @@ import httpx
 
 from servebench import plan
 from servebench.engines.base import Adapter, Command, Difference, LaunchFailed, Server, ask
+from servebench.load import reach
+from servebench.load.endpoint import CHAT, address
 from servebench.load.reply import ReplyError
 from servebench.machine import cache
 from servebench.machine.infrastructure import InfrastructureError, api_key, locked
 
 ROUND_TRIPS = 9
+# A server that the user says is running may be about to listen; after this long a refused connection is final.
+REFUSED_S = 5.0
+# HTTP statuses of a server, or a proxy before it, that is not ready yet: too early, too many requests, 5xx.
+_NOT_READY = (408, 425, 429, *range(500, 600))
 log = logging.getLogger("servebench")
 
 
@@ -44,10 +51,26 @@ class Url(Adapter):
         return str(self.setting.engine.options.get("model", self.setting.model.name))
 
     @property
+    def url(self) -> str:
+        """The server's address as the configuration gives it."""
+        assert self.setting.engine.url  # config: kind url has one (configuration/faults.py)
+        return self.setting.engine.url
+
+    @property
     def root(self) -> str:
-        """The server's root, without /v1."""
-        assert self.setting.engine.url  # config: kind url has one (configuration.py)
-        return self.setting.engine.url.rstrip("/").removesuffix("/v1")
+        """The address without a final /v1, where requests go to the same place without it."""
+        short = self.url.rstrip("/").removesuffix("/v1")
+        return short if address(short, CHAT) == self.chat_url else self.url
+
+    @property
+    def chat_url(self) -> str:
+        """The whole address of chat completions."""
+        return address(self.url, CHAT)
+
+    @property
+    def models_url(self) -> str:
+        """The whole address of the list of models; a server may have none."""
+        return address(self.url, "models")
 
     def headers(self) -> dict[str, str]:
         """Return the header with the API key, which comes from the environment only."""
@@ -58,16 +81,23 @@ class Url(Adapter):
 
     def inspect(self, client: httpx.Client) -> dict[str, Any]:
         """Ask for the models that the server lists, and its `Server` header."""
-        response = client.get("/v1/models")
+        response = client.get(self.models_url)
         found: dict[str, Any] = {"version": response.headers.get("server"), "build": None, "models": None}
         if response.is_success:
             with suppress(ValueError, KeyError, TypeError, AttributeError):  # the server lists no models
                 found["models"] = [entry.get("id") for entry in response.json()["data"]]
         return found
 
+    def listed(self, facts: Mapping[str, Any]) -> bool:
+        """Return whether the server lists the model under the name that is asked for.
+
+        Servers also answer to names that they do not list: tags (`:latest`), aliases, wildcards, deployments.
+        """
+        return self.model in (facts["models"] or ())
+
     def compare(self, facts: Mapping[str, Any]) -> list[Difference]:
-        """Compare the model alone, with those the server lists, if it lists any."""
-        if facts["models"] and self.model not in facts["models"]:
+        """Find whether the server, which listed the model, now lists others only."""
+        if facts["models"] and not self.listed(facts):
             return [Difference(what="model", asked=self.model, got=", ".join(map(str, facts["models"])))]
         return []
 
@@ -78,10 +108,10 @@ def attached(adapter: Url) -> Iterator[Server]:
 
     Two sessions at once, on whatever nodes, would measure each other. Raises `LaunchFailed` when no token comes.
     """
-    name = hashlib.sha256(adapter.root.encode()).hexdigest()[:16]
+    name = hashlib.sha256(adapter.chat_url.encode()).hexdigest()[:16]
     lock = cache.root(adapter.launch.runtime.cache) / "locks" / f"url-{name}.lock"
     waiting = "waiting for %s; another session measures it"
-    with locked(lock, waiting=lambda _: log.warning(waiting, adapter.root)), _attached(adapter) as server:
+    with locked(lock, waiting=lambda _: log.warning(waiting, adapter.url)), _attached(adapter) as server:
         yield server
 
 
@@ -90,38 +120,42 @@ def _attached(adapter: Url) -> Iterator[Server]:
     began_ns = time.monotonic_ns()
     deadline = time.monotonic() + adapter.launch.runtime.ready_timeout_s
     # As the load goes: without a proxy.
-    tls = httpx.create_ssl_context()
-    with httpx.Client(
-        base_url=adapter.root, headers=adapter.headers(), timeout=30.0, trust_env=False, verify=tls
-    ) as client:
+    with httpx.Client(headers=adapter.headers(), timeout=30.0, trust_env=False, verify=reach.tls()) as client:
         while True:
             try:
                 ask(adapter, client, max_tokens=1)
                 break
             except (httpx.HTTPError, ReplyError) as error:
-                if time.monotonic() >= deadline:
-                    raise LaunchFailed(f"{adapter.root} gave no token: {_said(error)}") from error
-            time.sleep(0.5)
+                remedy = _final(adapter.chat_url, error, (time.monotonic_ns() - began_ns) / 1e9)
+                if remedy is None and time.monotonic() < deadline:
+                    time.sleep(0.5)
+                    continue
+                said = "; ".join(filter(None, (_said(error), remedy)))
+                raise LaunchFailed(f"{adapter.chat_url} gave no token: {said}") from error
         first_token_s = (time.monotonic_ns() - began_ns) / 1e9
         try:
-            facts = adapter.inspect(client) | round_trips(client)
+            facts = adapter.inspect(client) | round_trips(client, adapter.models_url)
         except httpx.HTTPError as error:
-            raise LaunchFailed(f"{adapter.root}/v1/models: {_said(error)}") from error
+            raise LaunchFailed(f"{adapter.models_url}: {_said(error)}") from error
+        listed = adapter.listed(facts)
+        if facts["models"] and not listed:
+            others = ", ".join(map(str, facts["models"]))
+            log.warning("%s answers to %s and lists only: %s", adapter.url, adapter.model, others)
         version, build = adapter.version(facts)
 
         def alive() -> bool:
             try:
-                client.get("/v1/models")
+                client.get(adapter.models_url)
             except httpx.HTTPError:
                 return False
             return True
 
         def differences() -> list[Difference]:
             try:
-                found = adapter.compare(adapter.inspect(client))
+                now = adapter.inspect(client)
             except httpx.HTTPError as error:
-                return [Difference(what="/v1/models", asked="a reply", got=_said(error))]
-            return [*found, *adapter.probe(client)]
+                return [Difference(what=adapter.models_url, asked="a reply", got=_said(error))]
+            return [*(adapter.compare(now) if listed else ()), *adapter.probe(client)]
 
         yield Server(
             url=adapter.root,
@@ -142,25 +176,51 @@ def _attached(adapter: Url) -> Iterator[Server]:
         )
 
 
-def round_trips(client: httpx.Client) -> dict[str, float]:
+def round_trips(client: httpx.Client, url: str) -> dict[str, float]:
     """Measure the round-trip time: `round_trip_p50_s`, `_min_s` and `_max_s` over `ROUND_TRIPS` small requests.
 
-    Each is `GET /v1/models` on an open connection, from before it is sent until its whole reply has arrived. The
-    server's own time for the request is included; so is the time to connect, when the server closes every connection.
-    The time to connect alone would be shorter: behind a cloud's front end it ends at that front end, not at the
-    server. Raises httpx.HTTPError.
+    Each gets the list of models from `url` on an open connection, from before it is sent until its whole reply has
+    arrived. The server's own time for the request is included; so is the time to connect, when the server closes every
+    connection. The time to connect alone would be shorter: behind a cloud's front end it ends at that front end, not
+    at the server. Raises httpx.HTTPError.
     """
-    client.get("/v1/models")  # opens the connection where the server has closed it
+    client.get(url)  # opens the connection where the server has closed it
     seconds = []
     for _ in range(ROUND_TRIPS):
         began_ns = time.monotonic_ns()
-        client.get("/v1/models")
+        client.get(url)
         seconds.append((time.monotonic_ns() - began_ns) / 1e9)
     return {
         "round_trip_p50_s": statistics.median(seconds),
         "round_trip_min_s": min(seconds),
         "round_trip_max_s": max(seconds),
     }
+
+
+def _final(url: str, error: Exception, waited_s: float) -> str | None:
+    """Return what to do about a failed request when waiting longer is in vain; None when the server may not be ready.
+
+    Waited for are `_NOT_READY`, replies that do not come in time, connections that break, and for `REFUSED_S` a
+    connection that is refused.
+    """
+    if isinstance(error, ReplyError):
+        if error.status in _NOT_READY:
+            return None
+        return reach.refusal_remedy(url, error.status) or "is this the address of an OpenAI-compatible chat server?"
+    if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
+        cause = _cause(error)
+        waits = waited_s < REFUSED_S and not isinstance(cause, ssl.SSLError)
+        return None if waits else reach.connect_remedy(cause)
+    return None if isinstance(error, httpx.TimeoutException) else reach.refusal_remedy(url, None)
+
+
+def _cause(error: BaseException) -> BaseException:
+    """Return the error of the operating system or of TLS behind httpx's."""
+    while (inner := error.__cause__ or error.__context__) is not None:
+        error = inner
+        if isinstance(error, OSError):
+            break
+    return error
 
 
 def _said(error: Exception) -> str:

@@ -29,7 +29,12 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
 
 class ReplyError(ValueError):
-    """The reply is not a chat completion, or says that the server failed; the message is the evidence."""
+    """The reply is not a chat completion, or says that the server failed; the message is the evidence.
+    `status` is the HTTP status where it is an error's, else None."""
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class _Thought(msgspec.Struct):
@@ -164,7 +169,7 @@ def completion(status: int, content: bytes) -> Completion:
     """
     said = evidence(content)
     if not 200 <= status < 300:
-        raise ReplyError(f"HTTP {status}: {said}")
+        raise ReplyError(f"HTTP {status}: {said}", status)
     event = decode(content)
     if event is None or event.failed or not event.choices:
         raise ReplyError(f"not a chat completion: {said}")

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.feather as feather
 
 from servebench.faults import Fault
+from servebench.load import reach
 from servebench.load.arrivals import Pause
 from servebench.load.endpoint import Endpoint
 from servebench.load.measurement import (
@@ -100,7 +101,7 @@ def run(
         )
         try:
             with Workers(jobs, cpus) as workers:
-                conductor = _Conductor(workers, endpoint.url, workload, users, begin, progress)
+                conductor = _Conductor(workers, endpoint.chat_url, workload, users, begin, progress)
                 conductor.conduct()
         finally:
             if tickets is not None:
@@ -126,6 +127,8 @@ def check(endpoint: Endpoint, workload: Workload, users: int, seed: int) -> Requ
     """Return the requests of a load. Raises Fault for a load that cannot run, so that no worker has to."""
     if users < 1:
         raise Fault(f"users: {users} is not a positive integer")
+    if endpoint.url.startswith("https://"):
+        reach.tls()
     requests = Requests(endpoint, workload, seed, 0, 1)
     if workload.mode == "trace":
         requests.trace()
@@ -192,7 +195,11 @@ def _gather(directory: str, name: str, processes: int) -> pa.Table:
 
 @dataclass
 class _Conductor:
-    """Follow the workers' reports, and decide when the window starts and ends and when the load stops."""
+    """Follow the workers' reports, and decide when the window starts and ends and when the load stops.
+
+    The load stops early when the first reply of every worker says that no request can succeed. `url` is where
+    requests go.
+    """
 
     workers: Workers
     url: str
@@ -219,7 +226,9 @@ class _Conductor:
         self.opened = sum(report["opened"] for report in ready)
         self.probe = msgspec.convert(ready[0]["probe"], Probe | None)
         if self.opened == 0:
-            raise LoadError(f"{self.url}: no connection could be opened: {ready[0]['refusal']}; is the server up?")
+            raise LoadError(f"{self.url}: no connection could be opened: {ready[0]['refusal']}")
+        if ready[0]["probe_refused"]:
+            raise LoadError(f"{self.url}: {ready[0]['probe_refused']}")
         self.spread_s = spread_s(self.workload, self.probe)
         if self.begin is not None:
             self.begin()
@@ -282,6 +291,8 @@ class _Conductor:
         """Listen to the workers until `over` returns True; report progress about once a second."""
         while not over():
             self.workers.listen(0.02)
+            if self.workers.all("first_refused"):
+                raise LoadError(f"{self.url}: {next(self.workers.values('first_refused'))}")
             now_ns = monotonic_ns()
             if self.progress is not None and now_ns - self._told_ns >= 1_000_000_000:
                 self._told_ns = now_ns

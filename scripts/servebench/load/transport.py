@@ -17,6 +17,7 @@ from typing import cast
 import httptools
 import httpx
 
+from servebench.load import reach
 from servebench.load.exchange import Exchange
 
 _NS = 1_000_000_000
@@ -220,7 +221,7 @@ class Origin:
 
     @classmethod
     def of(cls, url: httpx.URL) -> Origin:
-        tls = httpx.create_ssl_context() if url.scheme == "https" else None
+        tls = reach.tls() if url.scheme == "https" else None
         return cls(url.raw_host.decode(), url.port or (443 if tls else 80), tls)
 
     async def connect(self, timeout_s: float) -> Connection:
@@ -254,11 +255,11 @@ class Channel:
         self.connection: Connection | None = None
 
     async def open(self) -> str | None:
-        """Connect before the first request; return why connecting failed, or None."""
+        """Connect before the first request; return why connecting failed and what to do, or None."""
         try:
             self.connection = await self._origin.connect(self._timeouts.connect_s)
         except OSError as error:
-            return f"{type(error).__name__}: {error}"
+            return f"{type(error).__name__}: {error}; {reach.connect_remedy(error)}"
         return None
 
     async def exchange(self, exchange: Exchange, payload: bytes) -> None:

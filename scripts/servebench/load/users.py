@@ -43,6 +43,8 @@ class Ledger:
     # Users whose first request has ended, and when the last of these requests ended.
     through: set[int] = field(default_factory=set)
     through_ns: int = 0
+    # The exchange that was the first to end, other than by cancellation.
+    first: Exchange | None = None
     _begun: int = 0
 
     def begin(self, user: int, prompt_id: str, scheduled_ns: int) -> Exchange:
@@ -54,6 +56,8 @@ class Ledger:
 
     def end(self, exchange: Exchange) -> None:
         del self.running[exchange.request_id]
+        if self.first is None and exchange.failure != "cancelled":
+            self.first = exchange
         if self.recorded:
             self.finished.append(exchange)
         elif exchange.failure != "cancelled":

@@ -32,6 +32,7 @@ import pyarrow.compute as pc
 import pyarrow.feather as feather
 import uvloop
 
+from servebench.load import reach
 from servebench.load.arrivals import Pause, schedule_ns
 from servebench.load.clock_server import read_clock
 from servebench.load.exchange import Exchange
@@ -84,8 +85,8 @@ class Worker:
         self.dispatcher = Dispatcher(crew, iter(()))
         self.trace = requests.trace() if workload.mode == "trace" else []
         opened, refusal = await crew.warm(job.users)
-        probe = await self._probe(crew) if job.probe and opened else None
-        self.say(ready=True, opened=opened, refusal=refusal, probe=probe)
+        probe, probe_refused = await self._probe(crew) if job.probe and opened else (None, None)
+        self.say(ready=True, opened=opened, refusal=refusal, probe=probe, probe_refused=probe_refused)
         start = await self._command(commands)
         start_ns: int = start["start_ns"]
         self.counted = (0, start_ns)
@@ -112,8 +113,11 @@ class Worker:
         client = {"pid": os.getpid(), "cpus": cpus, "cpu_s": cpu_s, "wall_s": wall_s, **self._delays()}
         self.say(done=True, client=client)
 
-    async def _probe(self, crew: Crew) -> dict[str, Any]:
-        """Await one answer before the load, over whose duration users start. It enters no record."""
+    async def _probe(self, crew: Crew) -> tuple[dict[str, Any], str | None]:
+        """Await one answer before the load, over whose duration users start. It enters no record.
+
+        Return `LoadMeta.probe`, and why no later request can succeed (None: one may).
+        """
         user = self.job.users[0]
         request = crew.requests.next()
         exchange = Exchange(-1, user, self.job.process, request.prompt_id, time.monotonic_ns())
@@ -121,7 +125,19 @@ class Worker:
         parsed = parse(exchange)
         good = parsed.status == "ok" and exchange.end_ns is not None and exchange.sent_ns is not None
         answer_s = (exchange.end_ns - exchange.sent_ns) / 1e9 if good else None  # type: ignore[operator]
-        return {"status": parsed.status, "error": parsed.error, "answer_s": answer_s}
+        found = {"status": parsed.status, "error": parsed.error, "answer_s": answer_s}
+        return found, await self._refused(exchange)
+
+    async def _refused(self, exchange: Exchange) -> str | None:
+        """Return why no later request can succeed either, with what to do; None when a later one may succeed."""
+        if exchange.failure not in (None, "reset", "truncated"):
+            return None
+        remedy = await asyncio.to_thread(reach.refusal_remedy, self.job.endpoint.chat_url, exchange.http_status)
+        if remedy is None:
+            return None
+        evidence = parse(exchange).error
+        status = f"HTTP {exchange.http_status}" if exchange.http_status else None
+        return "; ".join([": ".join(filter(None, (status, evidence))), remedy])
 
     async def _command(self, commands: asyncio.StreamReader) -> dict[str, Any]:
         line = await commands.readline()
@@ -161,12 +177,16 @@ class Worker:
     async def _ticks(self, load: asyncio.Task[None]) -> None:
         """Sample the event loop's lag and report progress to the parent."""
         loop = asyncio.get_running_loop()
-        through = drained = False
+        through = drained = judged = False
         told_s = loop.time()
         while True:
             due_ns = time.monotonic_ns() + round(_TICK_S * 1e9)
             await asyncio.sleep(_TICK_S)
             self.lags_ns.append(max(0, time.monotonic_ns() - due_ns))
+            if not judged and self.ledger.first is not None:
+                judged = True
+                if refused := await self._refused(self.ledger.first):
+                    self.say(first_refused=refused)
             if not through and len(self.ledger.through) == len(self.job.users):
                 through = True
                 self._tell()

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from servebench.load import body
+from servebench.load import body, reach
 from servebench.load.endpoint import Endpoint
 from servebench.load.reply import ReplyError, completion
 from servebench.store.replies import Answer
@@ -29,6 +29,7 @@ def client_for(endpoint: Endpoint, connections: int) -> httpx.AsyncClient:
         timeout=httpx.Timeout(TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
         limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
         trust_env=False,
+        verify=reach.tls(),
     )
 
 
