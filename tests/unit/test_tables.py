@@ -585,7 +585,7 @@ def test_written_tables_read_back_the_same_and_wrong_ones_are_refused(tmp_path) 
     assert set(again) == {"measurements", "settings"}
     with pytest.raises(tables.TableError, match=r"settings: users: .*make the tables again"):
         tables.check("settings", settings.drop_columns("users"))
-    with pytest.raises(tables.TableError, match="settings: engine: .*1 nulls"):
+    with pytest.raises(tables.TableError, match=r"settings: engine: .*1 nulls"):
         tables.table("settings", [settings.to_pylist()[0] | {"engine": None}])
     with pytest.raises(tables.TableError, match="settings: speed: is only in the row"):
         tables.table("settings", [settings.to_pylist()[0] | {"speed": 1}])

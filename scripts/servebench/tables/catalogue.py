@@ -105,7 +105,7 @@ finished_by_length int target replies that ended at max_tokens
 without_done int target replies whose stream had no [DONE]
 tokens_from_usage int requests whose tokens the server counted
 tokens_from_tokenizer int requests whose tokens the model's tokenizer counted
-tokens_from_chunks int requests whose chunks stand for tokens
+tokens_from_chunks int requests whose chunks were counted as tokens
 tokens_per_chunk real
 prompt_tokens_mean real
 prompt_tokens_min real
