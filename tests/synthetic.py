@@ -7,7 +7,7 @@ exact; each has a TTFT so placed that the nearest-rank p95 is exact, and the spe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,8 +23,9 @@ from servebench.load.records import CHUNKS_SCHEMA, REQUESTS_SCHEMA
 from servebench.machine.gpu import Gpu
 from servebench.machine.identity import Machine
 from servebench.marks import mark
+from servebench.models.kv_cache import Cache
 from servebench.plan import Engine, Model, Plan, Runtime, Setting
-from servebench.store.measurements import Record
+from servebench.store.measurements import Discarded, Record
 from servebench.store.records import (
     ColdStart,
     Identity,
@@ -34,8 +35,10 @@ from servebench.store.records import (
     Software,
 )
 from servebench.store.replies import Evaluated, EvaluationFacts, Evaluator
-from servebench.tables import read_reference
-from servebench.tasks.answers import table
+from servebench.tables.catalogue import TABLES
+from servebench.tables.files import read_reference
+from servebench.tables.sources import Sources
+from servebench.tasks.answers import Questions, table
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 ROOT = Path(__file__).resolve().parents[1]
@@ -404,3 +407,20 @@ def quickstart_cells() -> list[dict[str, Any]]:
             row[f"{name}_min"], row[f"{name}_max"] = value, value * 1.04 if name != "target_requests" else value + 2
         rows.append(row)
     return rows
+
+
+def from_records(
+    records: Sequence[Record],
+    thrown_out: Iterable[Discarded],
+    plan: Plan,
+    caches: Mapping[str, Cache] | None = None,
+) -> dict[str, pa.Table]:
+    """Make every table that follows from the records alone, by name. `caches` are KV caches by model key."""
+    sources = Sources(plan=plan, records=records, thrown_out=thrown_out, caches=caches or {})
+    return sources.tables(table for table in TABLES if table.needs is None)
+
+
+def from_answers(plan: Plan, evaluated: Sequence[Evaluated], questions: Questions) -> dict[str, pa.Table]:
+    """Make every table of the evaluations, by name. `evaluated` is in the order of the plan's targets."""
+    sources = Sources(plan=plan, evaluated=evaluated, questions=questions)
+    return sources.tables(table for table in TABLES if table.needs == "evaluations")

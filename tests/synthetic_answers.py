@@ -13,7 +13,7 @@ import yaml
 
 import model_double
 import synthetic
-from servebench import configuration, tables
+from servebench import configuration
 from servebench.marks import mark
 from servebench.plan import ALONE, LOADED, Evaluations, named
 from servebench.store.records import ModelFile
@@ -52,7 +52,7 @@ def made() -> tuple[Evaluations, dict[str, pa.Table]]:
     for target, own in rows.items():
         own += _beside_users(asked, target, own)
     given = [Evaluated(table(own), _facts(asked, target, len(own))) for target, own in rows.items()]
-    return asked, tables.from_answers(plan, given, put)
+    return asked, synthetic.from_answers(plan, given, put)
 
 
 def _beside_users(asked: Evaluations, target: str, rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:

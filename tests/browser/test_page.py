@@ -32,7 +32,7 @@ def page_of(cells: list[dict[str, Any]], experiment: str, window_s: int) -> tupl
     place = records[0].identity.place
     when = "2026-11-14T12:00:00+00:00"
     thrown_out = Discarded(file=Path("a"), place=place, why="a backup was running", discarded_at=when, metadata=None)
-    made = tables.from_records(records, [thrown_out], plan) | answered
+    made = synthetic.from_records(records, [thrown_out], plan) | answered
     made["cost"] = tables.cost(made["settings"], 3.5)
     made["paid_idle"] = tables.paid_idle(made["sessions"], 3.5, 10)
     if experiment == "h200":

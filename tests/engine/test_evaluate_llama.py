@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 import servebench
-from servebench import configuration, models, plan, schema, tables
+import synthetic
+from servebench import configuration, models, plan, schema
 from servebench.engines import ADAPTERS
 from servebench.machine import cache
 from servebench.marks import mark
@@ -74,7 +75,7 @@ def test_two_files_of_a_real_model(quick, llama_environment, tmp_path):
         assert session.differences == []
         assert (session.load.replies >= 2) if target == "Q8_0" else (session.load is None)
     questions = {name: data.asked_questions(tmp_path, name, task) for name, task in quick.evaluations.tasks.items()}
-    made = tables.from_answers(quick, found, questions)
+    made = synthetic.from_answers(quick, found, questions)
     targets = schema.rows(made["targets"])
     # So small a model writes on to the token limit.
     cut = Counter(row["target"] for row in made["answers"].to_pylist() if row["outcome"] == "truncated")

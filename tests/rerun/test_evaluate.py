@@ -16,6 +16,7 @@ import pytest
 
 import model_double
 import servebench
+import synthetic
 from chat_double import ChatDouble
 from model_double import BASELINE, PUBLISHED, SIGN_TESTS
 from servebench import configuration, plan, schema, tables
@@ -88,7 +89,7 @@ class Experiment:
     def tables(self):
         loaded = self.plan
         read = [replies.read(Layout(self.results).evaluation(target)) for target in loaded.evaluations.targets]
-        return tables.from_answers(loaded, read, self.questions())
+        return synthetic.from_answers(loaded, read, self.questions())
 
     def stored(self):
         return sorted((self.results / "store" / "answers").glob("*.jsonl"))

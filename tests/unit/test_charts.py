@@ -34,7 +34,7 @@ def small() -> tuple[dict[str, pa.Table], Plan]:
     cells = synthetic.quickstart_cells()
     plan = synthetic.plan_of(cells, "quickstart")
     records = list(synthetic.records_of(cells, plan, window_s=10, machine=synthetic.LAPTOP))
-    made = tables.from_records(records, [], plan)
+    made = synthetic.from_records(records, [], plan)
     return made | synthetic_answers.made()[1] | {"cost": tables.cost(made["settings"], 1.42)}, plan
 
 
@@ -81,7 +81,7 @@ def full() -> tuple[dict[str, pa.Table], Plan]:
         if cell["run"] == "extra" or cell["setting"] in ("llama-np4", "llama-np16", "ollama-p4", "ollama-p16")
     ]
     plan = synthetic.plan_of(cells)
-    made = tables.from_records(list(synthetic.records_of(cells, plan)), [], plan)
+    made = synthetic.from_records(list(synthetic.records_of(cells, plan)), [], plan)
     return made | {"cost": tables.cost(made["settings"], 3.5)} | synthetic_answers.made()[1], plan
 
 
@@ -237,7 +237,7 @@ def test_a_round_that_failed_draws_what_is_there(name: str) -> None:
     plan = synthetic.plan_of(cells, "quickstart")
     good = list(synthetic.records_of(cells, plan, window_s=10))
     records = [synthetic.failed(r, "out of memory") if n in (0, 1, 3) else r for n, r in enumerate(good)]
-    content = tables.from_records(records, [], plan)
+    content = synthetic.from_records(records, [], plan)
     content["cost"] = tables.cost(content["settings"], 1.0)
     made = charts.whole(name, content, style.Style(), ["main"]).to_dict()
     assert all(value is not None for row in rows_drawn(made) for key, value in row.items() if key in ("low", "high"))
@@ -246,7 +246,7 @@ def test_a_round_that_failed_draws_what_is_there(name: str) -> None:
 def test_runs_are_never_in_one_plot() -> None:
     cells = [c for c in synthetic.h200_cells() if c["setting"] in ("llama-np16", "llama-np16-control")]
     plan = synthetic.plan_of(cells)
-    content = tables.from_records(list(synthetic.records_of(cells, plan)), [], plan)
+    content = synthetic.from_records(list(synthetic.records_of(cells, plan)), [], plan)
     made = charts.whole("output_by_users", content, style.Style(), list(plan.runs)).to_dict()
     assert len(made["vconcat"]) == 2
     settings = [{row["setting"] for row in rows if "setting" in row} for rows in made["datasets"].values()]
@@ -257,7 +257,7 @@ def test_runs_are_never_in_one_plot() -> None:
 def test_the_timeline_is_of_the_round_with_the_highest_output_without_its_last_part_of_a_second() -> None:
     cells = synthetic.quickstart_cells()[:1]  # the second round has the larger output
     plan = synthetic.plan_of(cells, "quickstart")
-    content = tables.from_records(list(synthetic.records_of(cells, plan, window_s=10)), [], plan)
+    content = synthetic.from_records(list(synthetic.records_of(cells, plan, window_s=10)), [], plan)
     best = max(content["measurements"].to_pylist(), key=lambda row: row["output_tok_s"])
     last = max(row["second"] for row in content["timeline"].to_pylist() if row["round"] == best["round"])
     shown = timeline.points(content, best["run"])

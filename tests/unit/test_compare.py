@@ -38,7 +38,7 @@ def experiment(*cells: dict[str, Any], name: str = "h200", rounds: int = 2, **ma
     plan = synthetic.plan_of(rows, name)
     records = list(synthetic.records_of(rows, plan, machine=synthetic.changed(synthetic.H200, **machine)))
     records = [record for record in records if record.identity.round <= rounds]
-    return comparison.Experiment(folder=Path(name), plan=plan, tables=tables.from_records(records, [], plan))
+    return comparison.Experiment(folder=Path(name), plan=plan, tables=synthetic.from_records(records, [], plan))
 
 
 def pairs(found: comparison.Comparison) -> dict[tuple[int, str], comparison.Pair]:

@@ -37,7 +37,7 @@ CELL = {
 def made(*cells: dict[str, Any]) -> tuple[dict[str, pa.Table], Any]:
     rows = [CELL | cell for cell in cells]
     plan = synthetic.plan_of(rows)
-    return tables.from_records(list(synthetic.records_of(rows, plan)), [], plan), plan
+    return synthetic.from_records(list(synthetic.records_of(rows, plan)), [], plan), plan
 
 
 def keys(said: list[answer.Sentence]) -> list[str]:
@@ -169,7 +169,7 @@ def test_one_round_tells_nothing_apart() -> None:
     rows = [CELL | {"setting": "llama-np16", "users": 1}, CELL | far]
     plan = synthetic.plan_of(rows)
     first = [record for record in synthetic.records_of(rows, plan) if record.identity.round == 1]
-    made_of = tables.from_records(first, [], plan)
+    made_of = synthetic.from_records(first, [], plan)
     assert keys(answer.answer(made_of, plan, "main"))[:2] == ["output", "one_round"]
     assert "slots" in asked(made_of, plan)
     assert said(asked(made_of, plan)["slots"]) == ["changed_same"]
@@ -199,7 +199,7 @@ def test_the_page_speaks_of_as_many_rounds_as_there_are(rounds: int, en: str, ja
     records = list(synthetic.records_of(rows, plan))
     third = [synthetic.changed(r, identity={"round": 3}) for r in records if r.identity.round == 1]
     there = [record for record in [*records, *third] if record.identity.round <= rounds]
-    content_of = tables.from_records(there, [], plan)
+    content_of = synthetic.from_records(there, [], plan)
     page = page_.page(content_of | {"cost": tables.cost(content_of["settings"], 1.0)}, plan)
     said = re.sub(r"2 巡(?=以上|の測定が必要)|two rounds(?= or more| of each)", "", page)
     assert en in said and ja in said and covered in said
@@ -273,7 +273,7 @@ def test_no_difference_found_is_not_called_no_difference() -> None:
 def test_every_sentence_has_its_values_and_every_row_link_its_row() -> None:
     cells = synthetic.quickstart_cells()
     plan = synthetic.plan_of(cells, "quickstart")
-    made_of = tables.from_records(list(synthetic.records_of(cells, plan, 10)), [], plan)
+    made_of = synthetic.from_records(list(synthetic.records_of(cells, plan, 10)), [], plan)
     found = asked(made_of, plan)
     of_run = ["people", "alone", "slots", "speed", "queue", "slow", "energy"]
     assert list(found) == [*of_run, "answers", "cost", "memory", "sure", "missing"]
@@ -367,7 +367,7 @@ def test_the_download_of_a_model_stands_beside_the_start_or_as_not_known() -> No
         else record
         for record in synthetic.records_of(rows, plan)
     ]
-    starts = content.cold_starts(tables.from_records(records, [], plan))
+    starts = content.cold_starts(synthetic.from_records(records, [], plan))
     assert {row["setting"]: row["model_fetch_s"] for row in starts} == {"llama-np4": "–", "vllm-bf16": "272"}
 
 
@@ -602,7 +602,7 @@ def test_what_failed_and_what_is_missing_is_listed_with_its_reason() -> None:
     plan = synthetic.plan_of(cells)
     records = list(synthetic.records_of(cells, plan))
     records = [records[0], synthetic.failed(records[1], "CUDA <out of memory>"), records[2]]
-    made_of = tables.from_records(records, [], plan)
+    made_of = synthetic.from_records(records, [], plan)
     gaps = content.missing(made_of, plan)
     why = [mark("failed", reason="CUDA <out of memory>")]
     assert [(g["users"], g["round"], g["reason"]) for g in gaps] == [(4, 2, why), (8, 2, [])]
@@ -669,7 +669,7 @@ def test_the_table_of_the_line_tells_four_states_apart() -> None:
     plan = synthetic.plan_of([*cells, CELL | {"setting": "llama-np4", "users": 2}])
     records = list(synthetic.records_of(cells[:2], plan))
     records[2:] = [synthetic.failed(record, "no") for record in records[2:]]
-    matrix = content.matrix(tables.from_records(records, [], plan), plan, "main")
+    matrix = content.matrix(synthetic.from_records(records, [], plan), plan, "main")
     assert matrix["users"] == [2, 4, 8, 16]
     states = [cell and cell["state"] for cell in matrix["rows"][0]["cells"]]
     assert states == [None, "measured", "failed", "missing"]

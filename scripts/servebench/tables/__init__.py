@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-
-import pyarrow as pa
-
-from servebench.models.kv_cache import Cache
-from servebench.plan import Plan
 from servebench.schema import TableError
-from servebench.store.measurements import Discarded, Record
-from servebench.store.replies import Evaluated
-from servebench.tables.catalogue import FIGURES, SCHEMAS, TABLES
+from servebench.tables.catalogue import FIGURES, SCHEMAS
 from servebench.tables.derived import (
     cost,
     expected,
@@ -38,8 +30,6 @@ from servebench.tables.measured import (
     ttft,
 )
 from servebench.tables.served import prefill_bands, served, slow_prefills
-from servebench.tables.sources import Sources
-from servebench.tasks.answers import Questions
 
 __all__ = [
     "FIGURES",
@@ -50,8 +40,6 @@ __all__ = [
     "cost",
     "discarded",
     "expected",
-    "from_answers",
-    "from_records",
     "measurements",
     "memory",
     "paid_idle",
@@ -77,20 +65,3 @@ __all__ = [
     "unstable",
     "write",
 ]
-
-
-def from_records(
-    records: Sequence[Record],
-    thrown_out: Iterable[Discarded],
-    plan: Plan,
-    caches: Mapping[str, Cache] | None = None,
-) -> dict[str, pa.Table]:
-    """Make every table that follows from the records alone, by name. `caches` are KV caches by model key."""
-    sources = Sources(plan=plan, records=records, thrown_out=thrown_out, caches=caches or {})
-    return sources.tables(table for table in TABLES if table.needs is None)
-
-
-def from_answers(plan: Plan, evaluated: Sequence[Evaluated], questions: Questions) -> dict[str, pa.Table]:
-    """Make every table of the evaluations, by name. `evaluated` is in the order of the plan's targets."""
-    sources = Sources(plan=plan, evaluated=evaluated, questions=questions)
-    return sources.tables(table for table in TABLES if table.needs == "evaluations")
