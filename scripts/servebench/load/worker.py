@@ -130,7 +130,7 @@ class Worker:
 
     async def _refused(self, exchange: Exchange) -> str | None:
         """Return why no later request can succeed either, with what to do; None when a later one may succeed."""
-        if exchange.failure not in (None, "reset", "truncated"):
+        if exchange.failure not in (None, "reset", "truncated") or 200 <= (exchange.http_status or 0) < 300:
             return None
         remedy = await asyncio.to_thread(reach.refusal_remedy, self.job.endpoint.chat_url, exchange.http_status)
         if remedy is None:
