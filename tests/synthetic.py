@@ -317,7 +317,8 @@ def exchanges(
     targets = int(figures["target_requests"])
     gap_ns = window_s * S // targets
     tokens = max(2, round(figures["output_tok_s"] * window_s / targets))
-    answer_ns = (tokens - 1) / figures["user_tok_s"] * S
+    credited = np.diff(np.arange(CHUNKS_EACH + 1) * tokens // CHUNKS_EACH)
+    answer_ns = (tokens - max(1, credited[0])) / figures["user_tok_s"] * S
     # A steady window needs every answer that would reach into it, so the warm-up is as long as the longest.
     warmup_ns = max(15 * S, int(1.1 * figures["ttft_p95_s"] * S + answer_ns))
     before = -(-warmup_ns // gap_ns)
@@ -326,7 +327,6 @@ def exchanges(
     sent = start_ns + (np.arange(-before, targets)) * gap_ns
     first = sent + np.rint(ttft_s * S).astype(np.int64)
     arrivals = first[:, None] + np.rint(answer_ns * np.linspace(0, 1, CHUNKS_EACH)).astype(np.int64)
-    credited = np.diff(np.arange(CHUNKS_EACH + 1) * tokens // CHUNKS_EACH)
     count = len(sent)
     end = arrivals[:, -1] + 1_000_000
     columns = {
