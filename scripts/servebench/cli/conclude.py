@@ -33,6 +33,8 @@ def conclude(
     if not layout.plan.is_file():
         raise Fault(f"{layout.plan}: is missing; name the folder of an experiment that was run: results/<experiment>")
     found = verdicts.conclude(read_all(layout.tables), from_json(layout.plan.read_bytes()))
-    pq.write_table(claims.table(found), layout.table("verdicts"), compression="zstd")
+    part = layout.table("verdicts").with_suffix(".parquet.part")
+    pq.write_table(claims.table(found), part, compression="zstd")
+    part.replace(layout.table("verdicts"))
     for claim in found:
         print(said(claim)[language])
