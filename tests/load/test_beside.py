@@ -60,7 +60,7 @@ def test_failures_are_counted_with_their_reason_also_those_inside_a_stream():
 
     counts, _ = beside(script, block, users=2)
     assert counts.replies == 0
-    assert counts.failed.startswith(("HTTP 503: ", "in_band_error: "))
+    assert counts.failed.startswith(("HTTP 503 for POST http://127.0.0.1:", "in_band_error: "))
 
 
 def test_a_worker_that_dies_ends_the_block():

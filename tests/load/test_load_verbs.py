@@ -38,6 +38,32 @@ def servebench(*arguments, cache):
     )
 
 
+def limited(files, *arguments, cache):
+    """`servebench` in a shell that may open no more than so many files."""
+    command = ["bash", "-c", f'ulimit -n {files}; exec "$@"', "bash", sys.executable, "-m", "servebench"]
+    environment = {"PATH": "/usr/bin:/bin", "SERVEBENCH_CACHE": str(cache), "HOME": str(cache)}
+    return subprocess.run([*command, *map(str, arguments)], capture_output=True, text=True, env=environment, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "evidence"),
+    [
+        (["--users", 120, "--processes", 2], "124 open files, and the limit is 90"),
+        (["--rate", 400, "--users", 1], "the limit is 90 open files"),
+    ],
+)
+def test_too_few_open_files_are_this_machines_fault(tmp_path, arguments, evidence):
+    with ScriptedServer(lambda _: [30.0]) as server:
+        command = ["load", "--url", server.url, "--model", "m", "--out", tmp_path / "out", "--timeout", 2, *arguments]
+        done = limited(90, *command, cache=tmp_path)
+    said = " ".join(done.stderr.split())
+    assert done.returncode == 1
+    assert evidence in said
+    assert "prlimit --pid $$ --nofile=" in said
+    assert "Traceback" not in said
+    assert not (tmp_path / "out" / "summary.json").exists()
+
+
 def load(server, tmp_path, *arguments):
     out = tmp_path / "out"
     command = ["load", "--url", server.url, "--model", "scripted", "--out", out, "--max-tokens", 8, *arguments]

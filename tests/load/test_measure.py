@@ -14,7 +14,7 @@ import msgspec
 import psutil
 import pyarrow.compute as pc
 import pytest
-from scripted_server import END, HEAD, ScriptedServer, finish, framed, refusal, reply, token
+from scripted_server import DONE, END, HEAD, ScriptedServer, event, finish, framed, refusal, reply, token
 
 from certificate import self_signed
 from http_double import CLOSE, RESET
@@ -224,6 +224,20 @@ def test_64_users_and_three_kinds_of_failure():
     for row in rows(measurement, "status", "http_status", "error"):
         assert (row["error"] is None) == (row["status"] == "ok")
         assert row["http_status"] == (503 if row["status"] == "http_error" else 200)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [event({"error": "no room"}), finish(1) + DONE, token(), b"<!doctype html><title>Log in</title>"],
+    ids=["in_band_error", "empty", "truncated", "a page"],
+)
+def test_a_user_whose_reply_failed_inside_a_200_pauses_like_all_others(body):
+    measurement, _ = measured(lambda _: [HEAD + framed(body) + END], 2, mode="count", requests=4)
+    assert statuses(measurement)["ok"] == 0
+    for user in range(2):
+        mine = [row for row in rows(measurement, "user", "sent_ns", "end_ns") if row["user"] == user]
+        for earlier, later in itertools.pairwise(sorted(mine, key=lambda row: row["sent_ns"])):
+            assert later["sent_ns"] - earlier["end_ns"] >= 1_000_000_000
 
 
 def test_odd_heads_cost_one_request_each_and_nothing_else():

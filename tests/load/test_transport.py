@@ -1,6 +1,10 @@
 """The transport against servers that split, stall, lie and die."""
 
 import asyncio
+import os
+import resource
+import socket
+from contextlib import suppress
 from itertools import pairwise
 from time import monotonic_ns
 
@@ -13,6 +17,7 @@ from scripted_server import DONE, END, HEAD, ScriptedServer, finish, framed, ref
 
 from certificate import self_signed
 from http_double import CLOSE, RESET
+from servebench.load import transport
 from servebench.load.exchange import Exchange
 from servebench.load.stream import parse
 from servebench.load.transport import (
@@ -24,6 +29,7 @@ from servebench.load.transport import (
     head,
     last_progress_ns,
 )
+from servebench.machine.infrastructure import InfrastructureError
 
 BODY = token("a") + token("b") + finish(2) + DONE
 CHUNKED = HEAD + framed(token("a")) + framed(token("b")) + framed(finish(2) + DONE) + END
@@ -72,7 +78,7 @@ def fed(pieces: list[bytes], *, eof: bool = False) -> tuple[Exchange, Connection
 
 def check_whole(told: Exchange) -> None:
     assert b"".join(block for _, block in told.blocks) == BODY
-    assert (told.complete, told.failure, told.http_status) == (True, None, 200)
+    assert (told.complete, told.left_open, told.failure, told.http_status) == (True, False, None, 200)
     stamps = [told.sent_ns, told.first_byte_ns, *(at for at, _ in told.blocks), told.end_ns]
     assert stamps == sorted(stamps)
 
@@ -128,6 +134,8 @@ OK = b"HTTP/1.1 200 OK\r\n"
         (b"content-length: 5\r\ntransfer-encoding: chunked", "Content-Length"),
         (b"transfer-encoding: gzip", "transfer-encoding nobody asked for: b'gzip'"),
         (b"transfer-encoding: gzip, chunked", "transfer-encoding nobody asked for: b'gzip'"),
+        (b"content-encoding: gzip", "content-encoding nobody asked for: b'gzip'"),
+        (b"Content-Encoding: deflate, br", "content-encoding nobody asked for: b'br, deflate'"),
         (b"transfer-encoding: \xff", r"transfer-encoding nobody asked for: b'\xff'"),
         (b"transfer-encoding:", "Empty Transfer-Encoding"),
         (b"no colon", "header"),
@@ -153,6 +161,7 @@ def test_headers_that_frame_nothing_are_truncated_with_evidence(headers, evidenc
         b"x: \xe6\x9d\xb1\xff",
         b"x:",
         b"transfer-encoding: identity",
+        b"content-encoding: identity",
         b"Transfer-Encoding: Chunked",
         b"transfer-encoding: chunked\r\ntransfer-encoding: chunked",
     ],
@@ -172,6 +181,91 @@ def test_a_switch_of_protocols_nobody_asked_for_is_truncated():
 def test_an_http_error_with_a_strange_transfer_encoding_stays_one():
     told, _ = fed([b"HTTP/1.1 503 Busy\r\ntransfer-encoding: gzip\r\n\r\nbusy"])
     assert parse(told).status == "http_error"
+
+
+OPEN = CHUNKED.removesuffix(END)
+
+
+@pytest.mark.parametrize("newline", [b"\n", b"\r\n"])
+@pytest.mark.parametrize("after", range(0, 40, 3))
+def test_a_message_left_open_after_done_ends_there(after, newline, monkeypatch):
+    monkeypatch.setattr(transport, "OPEN_S", 0.005)
+    stream = HEAD + framed(token()) + framed(finish(1)) + framed(DONE.replace(b"\n", newline))
+    told, connection = fed([stream[:-after], *(bytes([byte]) for byte in stream[-after:])] if after else [stream])
+    assert (told.left_open, told.complete, told.failure) == (True, False, None)
+    assert told.end_ns == told.blocks[-1][0]
+    assert not connection.alive
+    assert parse(told).status == "ok"
+
+
+def test_pings_do_not_keep_a_message_that_is_left_open(monkeypatch):
+    monkeypatch.setattr(transport, "OPEN_S", 0.2)
+
+    def script(_):
+        yield OPEN
+        while True:
+            yield framed(b": ping\n\n") + framed(b"\n")
+            yield 0.01
+
+    told, server = carried(script, requests=2)
+    assert [(one.left_open, parse(one).status) for one in told] == [(True, "ok")] * 2
+    assert [one.connection for one in server.received] == [0, 1]
+
+
+def test_an_end_that_comes_soon_after_done_is_the_end_and_the_connection_is_kept():
+    def script(_):
+        yield OPEN
+        yield 0.05
+        yield END
+
+    told, server = carried(script, requests=2)
+    assert [(one.complete, one.left_open) for one in told] == [(True, False)] * 2
+    assert [one.connection for one in server.received] == [0, 0]
+
+
+@pytest.mark.parametrize("text", ["data: [DONE]", "\ndata: [DONE]\n\n"])
+def test_done_inside_a_reply_is_a_word_like_any_other(text, monkeypatch):
+    monkeypatch.setattr(transport, "OPEN_S", 0.05)
+    (told,), _ = carried(lambda _: [HEAD + framed(token(text)), 60.0], timeouts=Timeouts(5, 0.3))
+    assert (told.failure, told.left_open) == ("timeout", False)
+
+
+@pytest.mark.parametrize("address", ["https://there.example/v1/chat/completions", None])
+def test_the_evidence_of_a_redirect_says_where_to(address):
+    location = b"location: " + address.encode() + b"\r\n" if address else b""
+    (told,), server = carried(lambda _: [b"HTTP/1.1 307 X\r\ncontent-length: 0\r\n" + location + b"\r\n"])
+    place = f" (Location {address})" if address else ""
+    assert parse(told).error == f"HTTP 307{place} for POST {server.url}/v1/chat/completions"
+
+
+def test_the_evidence_of_a_compressed_error_names_the_encoding_and_holds_no_noise():
+    told, _ = fed([b"HTTP/1.1 502 X\r\ncontent-encoding: br\r\ncontent-length: 3\r\n\r\n\x1b\x8b\xff"])
+    assert parse(told).error == "HTTP 502 for POST : content-encoding nobody asked for: b'br'"
+
+
+def test_a_connection_for_which_no_file_may_be_opened_is_no_failure_of_the_server():
+    async def talk(port):
+        channel = Channel(Origin("127.0.0.1", port, None), Timeouts(2, 5))
+        taken = []
+        with suppress(OSError):
+            while True:
+                taken.append(os.dup(0))
+        try:
+            with pytest.raises(InfrastructureError, match=rf"limit is {hard} open files.*prlimit"):
+                await channel.open()
+            with pytest.raises(InfrastructureError, match="open files"):
+                await channel.exchange(exchange(), b"")
+        finally:
+            for file in taken:
+                os.close(file)
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
+        try:
+            uvloop.run(talk(server.getsockname()[1]))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_each_block_has_the_stamp_of_its_arrival():
@@ -200,7 +294,7 @@ def carried(script, *, requests: int = 1, timeouts=None, tls=None) -> tuple[list
 
     async def talk(server):
         url = httpx.URL(server.url)
-        channel = Channel(Origin.of(url), timeouts or Timeouts(5, 10))
+        channel = Channel(Origin.of(url.join("/v1/chat/completions")), timeouts or Timeouts(5, 10))
         assert await channel.open() is None
         payload = head(httpx.Request("POST", url.join("/v1/chat/completions")), 2) + b"{}"
         told = []

@@ -256,6 +256,30 @@ def test_failures_count_as_endless_waiting():
     assert (two_of_22["failures_reset"], two_of_22["failures_timeout"], two_of_22["failures"]) == (1, 1, 2)
 
 
+def test_half_of_the_requests_refused_is_a_mark_and_never_within_the_line():
+    refused = [failure(100 + n, 10.1 + n / 2, None, http_status=503) for n in range(20)]
+    found = figures(*steady(), *refused)
+    assert (found["target_requests"], found["failures"]) == (40, 20)
+    assert found["invalid_reasons"] == [mark("requests_failed", failures=20, requests=40, statuses={"http_error": 20})]
+    assert not found["meets_line"]
+
+
+@pytest.mark.parametrize(("failures", "marked"), [(1, False), (2, True), (3, True)])
+def test_a_warm_up_that_failed_by_half_is_a_mark_and_never_within_the_line(failures, marked):
+    warmup = [reply(100, 5, [5.5]), reply(101, 6, [6.5]), *(failure(102 + n, 7) for n in range(failures))]
+    found = figures(*steady(), *warmup)
+    mark_ = mark("warmup_failed", failures=failures, requests=2 + failures)
+    assert found["invalid_reasons"] == [mark_] * marked
+    assert found["meets_line"] is not marked
+    assert found["other_failures"] == failures
+
+
+def test_replies_left_open_after_done_are_counted_and_marked():
+    found = figures(reply(0, 11, [11.5, 12]), reply(1, 13, [13.5, 14], complete=False, left_open=True))
+    assert (found["failures"], found["left_open"]) == (0, 1)
+    assert found["invalid_reasons"] == [mark("left_open", replies=1)]
+
+
 MEASURED_OF_REPLIES = (
     "output_tok_s", "requests_s", "goodput_requests_s", "steadiness", "ttft_p50_s", "ttft_p95_s", "ttft_p95_all_s",
     "user_tok_s", "e2e_p50_s", "output_tokens_mean",

@@ -49,9 +49,9 @@ def test_requests_refused(tables, column, values, words):
 
 def test_a_table_from_before_reasoning_was_counted_has_none(tables):
     requests, chunks = tables
-    older = check_requests(requests.drop_columns(["reasoning_tokens"]))
+    older = check_requests(requests.drop_columns(["left_open", "reasoning_tokens"]))
     assert older.schema.equals(REQUESTS_SCHEMA, check_metadata=True)
-    assert older["reasoning_tokens"].to_pylist() == [None, None]
+    assert older["reasoning_tokens"].to_pylist() == older["left_open"].to_pylist() == [None, None]
     assert check_chunks(chunks, older) is chunks
 
 

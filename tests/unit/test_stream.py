@@ -6,7 +6,8 @@ import json
 import pytest
 
 from exchanges import DONE, MS, delta, event, exchange, usage
-from servebench.load.stream import credit, parse, phase, to_tables
+from servebench.load import stream
+from servebench.load.stream import credit, failed, parse, phase, to_tables
 
 # As llama-server sends it: the role with the first token, timings beside usage, all choices empty then.
 LLAMA = [
@@ -346,11 +347,68 @@ def test_tokens_that_nobody_saw_are_empty_too():
 
 def test_http_errors():
     body = b'{"error":{"message":"Loading model","code":503}}'
-    parsed = parse(exchange(body, http_status=503, error=body.decode()))
-    assert (parsed.status, parsed.error, parsed.completion_tokens) == ("http_error", body.decode(), None)
-    assert parse(exchange(body, http_status=503)).error == body.decode()
+    parsed = parse(exchange(body, http_status=503))
+    assert (parsed.status, parsed.error, parsed.completion_tokens) == ("http_error", f"HTTP 503: {body.decode()}", None)
+    refusal = "HTTP 503 for POST http://server/v1/chat/completions"
+    assert parse(exchange(body, http_status=503, refusal=refusal)).error == f"{refusal}: {body.decode()}"
+    assert parse(exchange(http_status=503, refusal=refusal)).error == refusal
     assert parse(exchange(body[:9], http_status=500, failure="reset")).status == "http_error"
     assert parse(exchange(b"moved", http_status=301)).status == "http_error"
+
+
+GOOD = {
+    "stream": LLAMA,
+    "one token": [delta(content="a"), delta("length") + usage(1) + DONE],
+    "reasoning": [delta(reasoning_content="a"), delta("stop") + DONE],
+    "document": [b'{"choices": [{"message": {"content": "a"}, "finish_reason": "stop"}]}'],
+    "words of errors": [delta(content='"error": 1, error: 2\nevent: error'), delta("stop") + DONE],
+    "an error that is null": [event(choices=[{"delta": {"content": "a"}, "finish_reason": "stop"}], error=None)],
+    "long": [*[delta(content="word ")] * 500, delta("stop") + usage(500) + DONE],
+}
+BAD = {
+    "nothing": [],
+    "[DONE] alone": [DONE],
+    "no output": [delta(role="assistant", content=""), delta("stop") + usage(3) + DONE],
+    "cut": [delta(content="a")],
+    "unfinished": [delta(content="a"), delta("null") + DONE],
+    "aborted": [delta(content="a"), delta("abort") + DONE],
+    "an error": [event(error={"message": "no room"}), DONE],
+    "an error behind tokens": [delta(content="a"), delta("stop"), event(error="no room")],
+    "an error as object": [delta(content="a"), delta("stop"), event(object="error", message="no room")],
+    "an error event": [delta(content="a"), delta("stop"), b"event: error\ndata: {}\n\n"],
+    "llama.cpp's older error": [delta(content="a"), delta("stop"), b"error: {}\n\n"],
+    "a page": [b"<!doctype html><title>Log in</title>"],
+    "a document without text": [b'{"choices": [{"message": {"content": ""}, "finish_reason": "stop"}]}'],
+    "long, cut": [delta(content="word ")] * 500,
+}
+
+
+@pytest.mark.parametrize("blocks", [*GOOD.values(), *BAD.values()], ids=[*GOOD, *BAD])
+def test_a_failure_inside_a_200_is_one_before_the_records_are_read(blocks):
+    whole = exchange(*blocks)
+    assert failed(whole) == (parse(whole).status != "ok") == (blocks in BAD.values())
+    bytewise = exchange(*(bytes([byte]) for byte in b"".join(blocks)))
+    assert failed(bytewise) == failed(whole)
+
+
+@pytest.mark.parametrize("blocks", GOOD.values(), ids=GOOD)
+def test_a_good_reply_is_not_parsed_while_the_load_runs(blocks, monkeypatch):
+    monkeypatch.setattr(stream, "parse", lambda _: pytest.fail("parsed"))
+    assert not failed(exchange(*blocks))
+
+
+def test_a_finish_far_from_the_end_is_found():
+    assert not failed(exchange(delta(content="a"), delta("stop"), *[b": ping\n\n"] * 1000))
+
+
+def test_a_reply_left_open_after_done_is_good_and_a_cut_one_is_not():
+    whole = exchange(*LLAMA, complete=False, left_open=True)
+    assert (parse(whole).status, failed(whole)) == ("ok", False)
+    unfinished = exchange(delta(content="a"), DONE, complete=False, left_open=True)
+    assert (parse(unfinished).status, failed(unfinished)) == ("truncated", True)
+    waiting = parse(exchange(delta(content="a"), delta("stop"), failure="timeout"))
+    assert waiting.status == "timeout"
+    assert "finish_reason stop, neither [DONE]" in waiting.error
 
 
 @pytest.mark.parametrize("failure", ["connect_error", "timeout", "idle_timeout", "reset", "truncated", "cancelled"])

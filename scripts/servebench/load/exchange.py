@@ -27,11 +27,17 @@ class Exchange:
     http_status: int | None = None
     # True when the HTTP message ended as its framing says it should.
     complete: bool = False
-    # How it failed: connect_error, timeout, idle_timeout, reset, truncated, cancelled; None when complete.
+    # True when the HTTP message did not end after [DONE]; then the exchange ended with the last bytes that came.
+    left_open: bool = False
+    # The answer in place of a 2xx: "HTTP 307 (Location …) for POST URL".
+    refusal: str | None = None
+    # How it failed: connect_error, timeout, idle_timeout, reset, truncated, cancelled; None when complete or left open.
     failure: str | None = None
-    # The evidence: errno text, exception, or the first 2,000 characters of an HTTP error's body.
+    # The evidence: errno text or exception.
     error: str | None = None
     resent: bool = False
+    # Whether the exchange failed, the reply inside a 200 included; known when it has ended (load.users).
+    failed: bool = False
 
     def began_ns(self, by_schedule: bool) -> int:
         """Return the time (ns) that decides the exchange's phase: sent or, with `by_schedule` (open loop, trace), due.

@@ -157,6 +157,20 @@ class _Rows:
         values: Ints = pc.fill_null(self.table[column], -1).to_numpy().astype(np.int64)
         return values
 
+    @cached_property
+    def left_open(self) -> Mask:
+        """The replies whose HTTP message did not end after [DONE]."""
+        mask: Mask = pc.fill_null(self.table["left_open"], False).to_numpy()
+        return mask
+
+    @cached_property
+    def warmup_failed(self) -> Mark | None:
+        """Mark a warm-up of which half the requests or more failed: what was measured began cold."""
+        warmup = self.real & (self.table["phase"].to_numpy() == "warmup")
+        failures, requests = int((warmup & (self.status != "ok")).sum()), int(warmup.sum())
+        half = 0 < requests <= 2 * failures
+        return mark("warmup_failed", failures=failures, requests=requests) if half else None
+
     def known(self, column: str) -> Floats:
         """Return the known values of the successful targets."""
         values = self.stamps(column)[self.ok]
@@ -177,11 +191,14 @@ class _Rows:
         """Mark why no speed can be measured: all target requests failed, or the window held no request and no token."""
         targets = int(self.target.sum())
         if targets and not self.ok.any():
-            statuses = dict(Counter(self.status[self.target].tolist()).most_common())
-            return mark("all_failed", requests=targets, statuses=statuses)
+            return mark("all_failed", requests=targets, statuses=self.failed_statuses())
         if not targets and not self.tokens_between(*self.window):
             return mark("nothing_sent")
         return None
+
+    def failed_statuses(self) -> dict[str, int]:
+        """Count the failed targets by status, the most frequent first."""
+        return dict(Counter(self.status[self.target & ~self.ok].tolist()).most_common())
 
     @cached_property
     def ttft_s(self) -> Floats:
@@ -370,6 +387,7 @@ def _counts(rows: _Rows) -> dict[str, Figure]:
         "resent": int((rows.real & rows.table["resent"].to_numpy()).sum()),
         "finished_by_length": int((rows.ok & (rows.table["finish_reason"].to_numpy() == "length")).sum()),
         "without_done": int((rows.ok & ~rows.table["done"].to_numpy()).sum()),
+        "left_open": int((rows.real & rows.left_open).sum()),
     }
 
 
@@ -455,6 +473,7 @@ def _line(rows: _Rows, figures: dict[str, Figure], line: Line) -> dict[str, Figu
         and figures["failures"] == 0
         and targets >= line.min_targets
         and not rows.falls_behind
+        and not rows.warmup_failed
     )
     return {
         "meets_line": met,
@@ -483,6 +502,19 @@ def _steady(rows: _Rows) -> bool:
     return bool((more - less) / 5 <= 3 * error)
 
 
+def _failures(rows: _Rows, figures: Mapping[str, Figure]) -> Iterator[Mark]:
+    """Yield what failed, and what was left open, beside good replies; where there are none, `no_reply` says it."""
+    if rows.no_reply:
+        return
+    if failures := figures["failures"]:
+        targets = figures["target_requests"]
+        yield mark("requests_failed", failures=failures, requests=targets, statuses=rows.failed_statuses())
+    if rows.warmup_failed:
+        yield rows.warmup_failed
+    if replies := figures["left_open"]:
+        yield mark("left_open", replies=replies)
+
+
 def _doubts(rows: _Rows, figures: Mapping[str, Figure], line: Line, calibrated_users: int | None) -> Iterator[Mark]:
     """Yield a mark for each reason why the measurement is invalid; too few targets make it only `reference_only`."""
     users, cpu, steadiness = figures["users"], figures["client_cpu_ratio"], figures["steadiness"]
@@ -499,6 +531,7 @@ def _doubts(rows: _Rows, figures: Mapping[str, Figure], line: Line, calibrated_u
         yield mark("silent_first_half") if steadiness is None else mark("unsteady_window", ratio=steadiness)
     if rows.backlog is not None and rows.falls_behind:
         yield mark("backlog_grows", start=rows.backlog[0], end=rows.backlog[1], due=int(rows.target.sum()))
+    yield from _failures(rows, figures)
     if replies := figures["reasoning_replies"]:
         yield mark("reasoning_seen", replies=replies)
     several = rows.ok & (rows.chunks > 1)

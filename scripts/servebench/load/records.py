@@ -63,6 +63,7 @@ REQUESTS_SCHEMA = pa.schema(
         _column("chunks", pa.int32(), False, "chunks with content, reasoning or a tool call"),
         _column("finish_reason", pa.string(), True, "as the server gave it"),
         _column("done", pa.bool_(), False, "the stream said [DONE]"),
+        _column("left_open", pa.bool_(), True, "the HTTP message did not end after [DONE]"),
         _column("reasoning_chars", pa.int32(), False, "characters of reasoning text"),
         _column("text_sha256", pa.string(), True, "of the answer's UTF-8 bytes; null without any output"),
         _column("text", pa.string(), True, "the answer, kept only when asked for"),
@@ -70,8 +71,8 @@ REQUESTS_SCHEMA = pa.schema(
     ]
 )
 
-# Columns that earlier versions did not write; null in tables of those versions.
-_LATER = ("reasoning_tokens",)
+# Columns that earlier versions did not write, in the order of the schema; null in tables of those versions.
+_LATER = ("reasoning_tokens", "left_open")
 
 CHUNKS_SCHEMA = pa.schema(
     [
@@ -92,7 +93,7 @@ def check_requests(table: pa.Table) -> pa.Table:
     Raises RecordError when columns, types or nulls differ from REQUESTS_SCHEMA, a word is not one of the column's
     values, a request_id occurs twice, or the stamps of a request are not in chronological order.
     """
-    for name in set(_LATER) - set(table.schema.names):
+    for name in (name for name in _LATER if name not in table.schema.names):
         field = REQUESTS_SCHEMA.field(name)
         column = pa.nulls(table.num_rows, field.type)
         table = table.add_column(REQUESTS_SCHEMA.get_field_index(name), field, column)

@@ -24,6 +24,7 @@ from servebench.faults import Fault
 from servebench.load import reach
 from servebench.load.arrivals import Pause
 from servebench.load.endpoint import Endpoint
+from servebench.load.limits import check_open_files
 from servebench.load.measurement import (
     Address,
     Client,
@@ -67,8 +68,8 @@ def measure(
     first_piece_s}. Nothing is parsed while the load runs, so `pieces_s` (pieces of replies that arrived in the last
     second) and `first_piece_s` (mean seconds from sending to the first piece) only approximate output tok/s and TTFT;
     both are None before the first piece.
-    Raises Fault, before anything starts, for a load that cannot run, and LoadError when no connection can be opened at
-    all or a worker dies; failed requests are results.
+    Raises Fault, before anything starts, for a load that cannot run, LoadError when no connection can be opened at all
+    or a worker dies, and InfrastructureError for want of open files; failed requests are results.
     """
     return run(endpoint, workload, users, processes=processes, seed=seed, cpus=cpus, begin=begin, progress=progress)[0]
 
@@ -150,8 +151,12 @@ def divide(
     clock: bool = False,
     recorded: bool = True,
 ) -> list[Job]:
-    """Divide the users among `processes` worker processes, or among the default number for that many users."""
+    """Divide the users among `processes` worker processes, or among the default number for that many users.
+
+    Raises InfrastructureError when a process may not open a connection for each of its users.
+    """
     count = min(users, processes or (MANY_PROCESSES if users >= MANY_USERS else 1))
+    check_open_files(users, count)
     return [
         Job(
             endpoint=endpoint,

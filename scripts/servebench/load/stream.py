@@ -9,9 +9,10 @@ or empty delta is not a chunk. A reply sent as one JSON document is one chunk.
 - Tokens: the last `usage` gives their number. Without `usage`, a finished text reply is counted with the
 tokenizer, if one is configured; any other reply, above all a broken stream, counts its chunks.
 - Reasoning tokens that `usage` counts but that were not streamed are credited to no chunk: nobody saw them arrive.
-- Success: finish_reason was seen, the HTTP message ended cleanly, and there was output.
+- Success: finish_reason was seen, the HTTP message ended cleanly or was left open after [DONE], and there was output.
 """
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -27,6 +28,11 @@ from servebench.load.records import CHUNKS_SCHEMA, REQUESTS_SCHEMA, check_chunks
 from servebench.load.reply import BROKEN_FINISHES, EVIDENCE_CHARS, Message, ReplyError, Usage, decode, evidence
 
 _BLANK = (b"\n", b"\r\n", b"\r")
+# A good reply shows output in the first of these bytes and why it finished, without an error, in the last.
+_END_BYTES = 4096
+_OUTPUT = re.compile(rb'"(?:content|reasoning|reasoning_content|thinking)"\s*:\s*"[^"]|"tool_calls"\s*:\s*\[\s*\{')
+_FINISH = re.compile(rb'"finish_reason"\s*:\s*"(?!"|null"|None"|abort"|error")')
+_ERROR = re.compile(rb'"error"\s*:(?!\s*null)|"object"\s*:\s*"error"|^(?:event:\s*)?error', re.MULTILINE)
 
 Ints = npt.NDArray[np.int64]
 
@@ -159,6 +165,29 @@ def parse(exchange: Exchange, count_tokens: Callable[[str], int] | None = None) 
     )
 
 
+def failed(exchange: Exchange) -> bool:
+    """Return whether an exchange that has ended failed. A reply whose ends look good is not parsed: that would take
+    time from the load; of a long one an error in the middle, behind which the reply went on, is therefore missed."""
+    if exchange.failure is not None or not 200 <= (exchange.http_status or 0) < 300:
+        return True
+    blocks = [block for _, block in exchange.blocks]
+    begin, end = _first(blocks), _first(blocks, last=True)
+    good = _OUTPUT.search(begin) and _FINISH.search(end) and not (b"error" in end and _ERROR.search(end))
+    return not good and parse(exchange).status != "ok"
+
+
+def _first(blocks: list[bytes], *, last: bool = False) -> bytes:
+    """Join blocks from the first (or the last) on, until `_END_BYTES` are there."""
+    joined: list[bytes] = []
+    size = 0
+    for block in reversed(blocks) if last else blocks:
+        joined.append(block)
+        size += len(block)
+        if size >= _END_BYTES:
+            break
+    return b"".join(reversed(joined) if last else joined)
+
+
 def credit(tokens: int, chunks: int) -> Ints:
     """Spread T tokens over n chunks, shape (n,): chunk i gets ⌊(i+1)T/n⌋ − ⌊iT/n⌋ (docs/figures.md)."""
     return np.diff(np.arange(chunks + 1, dtype=np.int64) * tokens // max(chunks, 1))
@@ -206,12 +235,15 @@ def _is_llama(timings: msgspec.Raw) -> bool:
 def _status(exchange: Exchange, reply: _Reply, body: bytes, failed: bool) -> tuple[str, str | None]:
     so_far = f"after {len(body)} bytes and {len(reply.ends)} chunks"
     if failed:
-        return "http_error", exchange.error or body.decode(errors="replace")[:EVIDENCE_CHARS]
+        said = exchange.error or body.decode(errors="replace")[:EVIDENCE_CHARS]
+        return "http_error", ": ".join(filter(None, (exchange.refusal or f"HTTP {exchange.http_status}", said)))
     if reply.error is not None:
         return "in_band_error", f"{reply.error} ({so_far})"
     if exchange.failure is not None:
+        if reply.finish_reason is not None and not reply.done:
+            so_far += f", finish_reason {reply.finish_reason}, neither [DONE] nor the end of the HTTP message"
         return exchange.failure, f"{exchange.error or exchange.failure} ({so_far})"
-    if not exchange.complete:
+    if not exchange.complete and not exchange.left_open:
         return "truncated", f"the HTTP message did not end ({so_far})"
     if reply.finish_reason in BROKEN_FINISHES:
         return "in_band_error", f"finish_reason {reply.finish_reason} ({so_far})"
@@ -309,6 +341,7 @@ def _row(exchange: Exchange, parsed: Parsed, phase: str, keep_text: bool) -> dic
         "chunks": len(arrival_ns),
         "finish_reason": parsed.finish_reason,
         "done": parsed.done,
+        "left_open": exchange.left_open,
         "reasoning_chars": parsed.reasoning_chars,
         "text_sha256": None if text is None else sha256(text.encode()).hexdigest(),
         "text": text if keep_text else None,

@@ -8,9 +8,12 @@ Proxies are not used. Under TLS the stamp is taken after decryption.
 from __future__ import annotations
 
 import asyncio
+import errno
+import re
 import ssl
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic_ns
 from typing import cast
 
@@ -19,8 +22,14 @@ import httpx
 
 from servebench.load import reach
 from servebench.load.exchange import Exchange
+from servebench.load.limits import too_many_open
 
 _NS = 1_000_000_000
+# Longest time from [DONE] to the end of the HTTP message, which servers send in a packet of its own.
+OPEN_S = 1.0
+# A block shorter than this may be a piece of the line with [DONE]; a longer one that ends with it holds all of it.
+_DONE_BYTES = 24
+_DONE = re.compile(rb"(?:^|[\r\n])data:[ \t]*\[DONE\]\s*$")
 # Longest head of a response, bytes; other clients stop at 8 to 64 KiB.
 HEAD_BYTES = 1 << 20
 
@@ -37,7 +46,8 @@ class Timeouts:
 class Connection(asyncio.Protocol):
     """Carry one exchange at a time over one connection, and keep its bytes, stamped, in the exchange."""
 
-    def __init__(self) -> None:
+    def __init__(self, url: str = "") -> None:
+        self.url = url
         self.alive = False
         self.used = False
         self.headers: list[tuple[bytes, bytes]] = []
@@ -50,6 +60,7 @@ class Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._until_close = False
         self._in_body = False
+        self._said_done = False
         self._head_bytes = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -63,7 +74,7 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._done = loop.create_future()
         self.headers = []
-        self._until_close = self._in_body = False
+        self._until_close = self._in_body = self._said_done = False
         self._head_bytes = 0
         if exchange.sent_ns is None:
             exchange.sent_ns = monotonic_ns()
@@ -137,21 +148,52 @@ class Connection(asyncio.Protocol):
         self._in_body = status >= 200  # 100 and 103 precede the final response
         if self._in_body:
             self._exchange.http_status = status
-            sized = any(name.lower() == b"content-length" for name, _ in self.headers)
-            codings = {
-                coding.strip().lower()
-                for name, value in self.headers
-                if name.lower() == b"transfer-encoding"
-                for coding in value.split(b",")
-            }
-            if strange := codings - {b"", b"identity", b"chunked"}:
-                self._give_up("truncated", f"transfer-encoding nobody asked for: {b', '.join(sorted(strange))!r:.200}")
-            self._until_close = not sized and b"chunked" not in codings
+            if status >= 300:
+                places = b", ".join(self._values(b"location")).decode(errors="replace")
+                location = f" (Location {places:.500})" if places else ""
+                self._exchange.refusal = f"HTTP {status}{location} for POST {self.url}"
+            codings = self._codings(b"transfer-encoding")
+            for header, known in ((b"transfer-encoding", b"chunked"), (b"content-encoding", b"")):
+                if strange := self._codings(header) - {b"", b"identity", known}:
+                    why = f"{header.decode()} nobody asked for: {b', '.join(sorted(strange))!r:.200}"
+                    self._give_up("truncated", why)
+            self._until_close = b"chunked" not in codings and not self._values(b"content-length")
         else:
             self.headers = []
 
+    def _values(self, header: bytes) -> list[bytes]:
+        return [value for name, value in self.headers if name.lower() == header]
+
+    def _codings(self, header: bytes) -> set[bytes]:
+        return {coding.strip().lower() for value in self._values(header) for coding in value.split(b",")}
+
     def on_body(self, body: bytes) -> None:
         self._blocks.append((self._now_ns, body))
+        if b"[DONE]" in body[-_DONE_BYTES:] or len(body) < _DONE_BYTES:
+            self._look_for_done()
+
+    def _look_for_done(self) -> None:
+        """Await the end of the HTTP message for `OPEN_S` and no longer, once the body so far ends with [DONE]."""
+        if self._said_done or self._exchange is None:
+            return
+        tail = b""
+        for _, block in reversed(self._blocks):
+            tail = block[-_DONE_BYTES:] + tail
+            if len(tail) >= _DONE_BYTES:
+                break
+        if _DONE.search(tail):
+            self._said_done = True
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = asyncio.get_running_loop().call_later(OPEN_S, self._left_open)
+
+    def _left_open(self) -> None:
+        """End an exchange whose reply is whole where its last bytes came, and give up the connection."""
+        if self._exchange is not None:
+            self._exchange.left_open = True
+            self._now_ns = self._blocks[-1][0]
+            self._end(None, None)
+            self.close()
 
     def on_message_complete(self) -> None:
         if self._exchange is None or not self._in_body:
@@ -218,16 +260,18 @@ class Origin:
     port: int
     tls: ssl.SSLContext | None
     address: str | None = None
+    url: str = ""
 
     @classmethod
     def of(cls, url: httpx.URL) -> Origin:
         tls = reach.tls() if url.scheme == "https" else None
-        return cls(url.raw_host.decode(), url.port or (443 if tls else 80), tls)
+        return cls(url.raw_host.decode(), url.port or (443 if tls else 80), tls, url=str(url.copy_with(query=None)))
 
     async def connect(self, timeout_s: float) -> Connection:
-        """Open a connection. Raises OSError (TLS errors included) when that takes more than `timeout_s`."""
+        """Open a connection. Raises OSError (TLS errors included) when that takes more than `timeout_s`, and
+        InfrastructureError when this process may open no more files."""
         connecting = asyncio.get_running_loop().create_connection(
-            Connection,
+            partial(Connection, self.url),
             self.address or self.host,
             self.port,
             ssl=self.tls,
@@ -241,6 +285,10 @@ class Origin:
             raise TimeoutError(f"no connection to {self.host}:{self.port} within {timeout_s:g} s") from None
         except UnicodeError as error:  # an empty or too long part of the name
             raise OSError(f"{self.host} is not a host name: {error}") from None
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                raise too_many_open(error) from None
+            raise
         if self.address is None:
             self.address = transport.get_extra_info("peername")[0]
         return connection

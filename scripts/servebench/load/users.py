@@ -12,7 +12,7 @@ from time import monotonic_ns
 from servebench.load.arrivals import Pause
 from servebench.load.exchange import Exchange
 from servebench.load.requests import Request, Requests
-from servebench.load.stream import parse
+from servebench.load.stream import failed, parse
 from servebench.load.transport import Channel
 
 # Pause after a failure: without it 64 users would send 100,000 requests a second to a server that refuses them.
@@ -62,7 +62,8 @@ class Ledger:
             self.finished.append(exchange)
         elif exchange.failure != "cancelled":
             self._read(exchange)
-        if failed(exchange) and exchange.failure != "cancelled":
+        exchange.failed = failed(exchange)
+        if exchange.failed and exchange.failure != "cancelled":
             self.failures += 1
         self.pieces += len(exchange.blocks)
         if exchange.sent_ns is not None and exchange.blocks:
@@ -78,8 +79,7 @@ class Ledger:
             self.answered += 1
             return
         self.refused += 1
-        status = f"HTTP {exchange.http_status}" if parsed.status == "http_error" else parsed.status
-        self.refusal = f"{status}: {parsed.error}"
+        self.refusal = parsed.error if parsed.status == "http_error" else f"{parsed.status}: {parsed.error}"
 
     def begun_since(self, start_ns: int, *, by_schedule: bool) -> int:
         """Count the requests begun at or after `start_ns`, running ones included."""
@@ -103,11 +103,6 @@ class Ledger:
             if began_ns >= start_ns or any(start_ns <= at_ns < end_ns for at_ns, _ in exchange.blocks):
                 return True
         return False
-
-
-def failed(exchange: Exchange) -> bool:
-    """Return whether an exchange failed, judged without reading its body."""
-    return exchange.failure is not None or not 200 <= (exchange.http_status or 0) < 300
 
 
 async def sleep_until(due_ns: int) -> None:
@@ -199,7 +194,7 @@ class Crew:
 
     async def _rest(self, exchange: Exchange, pause: Pause | None, random: Random) -> int:
         """Pause after an exchange; return when (ns) the next request is due."""
-        rest_s = FAILURE_PAUSE_S if failed(exchange) else pause.draw_s(random) if pause else 0.0
+        rest_s = FAILURE_PAUSE_S if exchange.failed else pause.draw_s(random) if pause else 0.0
         due_ns = (exchange.end_ns or monotonic_ns()) + round(rest_s * 1e9)
         await sleep_until(due_ns)
         return due_ns

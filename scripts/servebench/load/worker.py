@@ -2,8 +2,9 @@
 
 Parent and worker exchange JSON lines: standard input brings the `Job`, then `{"start_ns": …}`, `{"window": [start,
 end]}` and `{"stop": true}`; standard output carries `{"ready": …}`, progress once a second, `{"through": …}` when every
-user's first request has ended, `{"drained": true}` and `{"done": …}`. Records never pass these pipes: they are Arrow
-files in the job's directory. Run by `servebench.load.run` as `python -m servebench.load.worker`.
+user's first request has ended, `{"drained": true}` and `{"done": …}`, and `{"lacking": …}` before a worker ends because
+this machine lacks something. Records never pass these pipes: they are Arrow files in the job's directory. Run by
+`servebench.load.run` as `python -m servebench.load.worker`.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ from servebench.load.tokens import counter
 from servebench.load.transport import Channel, Origin, Timeouts
 from servebench.load.users import Crew, Dispatcher, Ledger, Tickets, sleep_until
 from servebench.load.workers import Job
+from servebench.machine.infrastructure import InfrastructureError
 from servebench.machine.lifeline import follow_parent
 
 _TICK_S = 0.02
@@ -94,7 +96,7 @@ class Worker:
         gc.freeze()
         gc.disable()
         load = asyncio.create_task(self._load(crew, start_ns, start["spread_s"]))
-        load.add_done_callback(_fatal)
+        load.add_done_callback(self._fatal)
         ticks = asyncio.create_task(self._ticks(load))
         await sleep_until(start_ns)
         cpu_s, began_ns = time.process_time(), time.monotonic_ns()
@@ -173,6 +175,22 @@ class Worker:
             random = Random(f"{job.seed} arrivals {job.process}")
             for at_ns in schedule_ns(workload.rate, workload.arrivals, start_ns, job.process, job.processes, random):
                 yield at_ns, requests.next
+
+    def _fatal(self, load: asyncio.Task[None]) -> None:
+        """End the process, and with it the measurement, when the task of the load raised an exception."""
+        if not load.cancelled() and (error := load.exception()) is not None:
+            self.die(error)
+
+    def die(self, error: BaseException) -> None:
+        """End the process; tell the parent what this machine lacks, and the console of any other fault."""
+        first = error
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
+        if isinstance(first, InfrastructureError):
+            self.say(lacking=str(first))
+        else:
+            traceback.print_exception(error)
+        os._exit(1)
 
     async def _ticks(self, load: asyncio.Task[None]) -> None:
         """Sample the event loop's lag and report progress to the parent."""
@@ -276,13 +294,6 @@ class Worker:
         }
 
 
-def _fatal(load: asyncio.Task[None]) -> None:
-    """End the process, and with it the measurement, when the task of the load raised an exception."""
-    if not load.cancelled() and (error := load.exception()) is not None:
-        traceback.print_exception(error)
-        os._exit(1)
-
-
 def _delays_ns(requests: pa.Table) -> npt.NDArray[np.int64]:
     sent = requests.select(["scheduled_ns", "sent_ns"]).drop_null()
     return np.asarray(pc.subtract(sent["sent_ns"], sent["scheduled_ns"]), dtype=np.int64)
@@ -302,7 +313,11 @@ def main() -> None:
     job = Job.from_json(_first_line())
     follow_parent(job.parent, signal.SIGKILL)
     raise_nofile()
-    uvloop.run(Worker(job, out).run())
+    worker = Worker(job, out)
+    try:
+        uvloop.run(worker.run())
+    except InfrastructureError as error:
+        worker.die(error)
 
 
 if __name__ == "__main__":

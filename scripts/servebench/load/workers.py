@@ -15,6 +15,7 @@ from typing import Any, Self
 from servebench.faults import Fault
 from servebench.load.endpoint import Endpoint
 from servebench.load.workload import Workload
+from servebench.machine.infrastructure import InfrastructureError
 
 
 class LoadError(Fault):
@@ -118,7 +119,10 @@ class Workers:
                 self._died(index)
 
     def listen(self, timeout_s: float) -> None:
-        """Read the workers' reports, waiting at most `timeout_s` for the first."""
+        """Read the workers' reports, waiting at most `timeout_s` for the first.
+
+        Raises LoadError when a worker died, InfrastructureError when it ended because this machine lacks something.
+        """
         for key, _ in self._selector.select(timeout_s):
             index: int = key.data
             data = os.read(key.fd, 1 << 16)
@@ -126,12 +130,20 @@ class Workers:
                 if "done" not in self._latest[index]:
                     self._died(index)
                 self._selector.unregister(key.fileobj)
-            *lines, self._partial[index] = (self._partial[index] + data).split(b"\n")
-            for line in lines:
-                self._latest[index].update(json.loads(line))
+            self._take(index, data)
+
+    def _take(self, index: int, data: bytes) -> None:
+        *lines, self._partial[index] = (self._partial[index] + data).split(b"\n")
+        for line in lines:
+            self._latest[index].update(json.loads(line))
 
     def _died(self, index: int) -> None:
-        code = self._processes[index].wait()
+        process = self._processes[index]
+        code = process.wait()
+        assert process.stdout is not None
+        self._take(index, process.stdout.read())
+        if (lacking := self._latest[index].get("lacking")) is not None:
+            raise InfrastructureError(lacking)
         raise LoadError(f"load worker {index} died with exit code {code}; the reason is in its output above")
 
     def gather(self, name: str) -> list[dict[str, Any]]:

@@ -103,6 +103,7 @@ other_failures int failures among requests that are not targets
 resent int requests sent twice because a kept-alive connection had died
 finished_by_length int target replies that ended at max_tokens
 without_done int target replies whose stream had no [DONE]
+left_open int replies whose HTTP message did not end after [DONE]
 tokens_from_usage int requests whose tokens the server counted
 tokens_from_tokenizer int requests whose tokens the model's tokenizer counted
 tokens_from_chunks int requests whose chunks were counted as tokens
