@@ -354,6 +354,7 @@ def exchanges(
         "chunks": [CHUNKS_EACH] * count,
         "finish_reason": ["stop"] * count,
         "done": [True] * count,
+        "left_open": [False] * count,
         "reasoning_chars": [0] * count,
         "text_sha256": ["0" * 64] * count,
         "text": [None] * count,
