@@ -137,9 +137,7 @@ class Worker:
         remedy = await asyncio.to_thread(reach.refusal_remedy, self.job.endpoint.chat_url, exchange.http_status)
         if remedy is None:
             return None
-        evidence = parse(exchange).error
-        status = f"HTTP {exchange.http_status}" if exchange.http_status else None
-        return "; ".join([": ".join(filter(None, (status, evidence))), remedy])
+        return f"{parse(exchange).error}; {remedy}"
 
     async def _command(self, commands: asyncio.StreamReader) -> dict[str, Any]:
         line = await commands.readline()
