@@ -1,4 +1,4 @@
-"""Twenty ways in which a reply states the number {n} as its answer, our own."""
+"""List twenty of our own phrasings in which a reply gives the number {n} as its answer."""
 
 FORMS = (
     "答え: {n}",

@@ -1,4 +1,4 @@
-"""A self-signed certificate for localhost, as a server on a company's network has."""
+"""Make a self-signed certificate for localhost, like those of servers on a company's network."""
 
 import ssl
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 
 
 def self_signed(folder: Path) -> tuple[ssl.SSLContext, Path]:
-    """The server's TLS context and the PEM file that a client must trust; skips the test where there is no openssl."""
+    """Return the server's TLS context and the PEM file that a client must trust; skip the test without openssl."""
     if which("openssl") is None:
         pytest.skip("needs the openssl command to make a certificate")
     key, certificate = folder / "key.pem", folder / "cert.pem"

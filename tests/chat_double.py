@@ -1,4 +1,4 @@
-"""A chat server in this process that answers as it is told and counts what it was asked."""
+"""Run a chat server in this process that gives scripted answers and counts its requests."""
 
 import threading
 from collections import Counter

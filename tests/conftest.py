@@ -19,7 +19,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def folder(item: pytest.Item) -> str:
-    """The folder of a test, which is also its mark."""
+    """Return the folder of a test, which is also its mark."""
     return item.path.relative_to(Path(__file__).parent).parts[0]
 
 

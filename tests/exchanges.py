@@ -1,4 +1,4 @@
-"""Exchanges as a server's bytes make them, for tests of the parser and of the figures."""
+"""Make exchanges from a server's bytes, for tests of the parser and of the figures."""
 
 import json
 from typing import Any
@@ -23,7 +23,7 @@ def usage(completion_tokens: int, prompt_tokens: int = 100, **more: Any) -> byte
 
 
 def exchange(*blocks: bytes, **facts: Any) -> Exchange:
-    """Block i arrives at (i + 1) ms; sent at 0. Complete with status 200 unless `facts` say otherwise."""
+    """Make an exchange sent at 0 whose block i arrives at (i + 1) ms; complete, status 200, unless `facts` differ."""
     facts = {"complete": facts.get("failure") is None, "http_status": 200} | facts
     stamped = [((i + 1) * MS, block) for i, block in enumerate(blocks)]
     end_ns = (len(blocks) + 1) * MS
@@ -33,7 +33,7 @@ def exchange(*blocks: bytes, **facts: Any) -> Exchange:
 
 
 def load_meta(window: tuple[int, int], **facts: Any) -> LoadMeta:
-    """A load of nothing but its window [start, end), ns; of one user in a closed loop unless `facts` say otherwise."""
+    """Make a load with the window [start, end), ns, of one user in a closed loop unless `facts` differ."""
     stamps = {"load_start_ns": window[0], "window_start_ns": window[0]}
     stamps |= {"window_end_ns": window[1], "load_end_ns": window[1]}
     return LoadMeta(**({"mode": "closed", "users": 1} | stamps | facts))

@@ -1,4 +1,4 @@
-"""A web server for the files of a folder, with ETags and ranges."""
+"""Serve the files of a folder over HTTP, with ETags and ranges."""
 
 from collections.abc import Iterator
 from hashlib import sha256

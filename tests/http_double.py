@@ -1,4 +1,4 @@
-"""An HTTP server on 127.0.0.1 for tests: a double of it says only what it answers, byte by byte where need be."""
+"""Provide an HTTP server on 127.0.0.1 for tests; each double only defines its answers, byte by byte if necessary."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Step = bytes | float | str
 
 @dataclass
 class Request:
-    """A request as received. `number` counts all requests from 0, `connection` all connections."""
+    """Hold a received request. `number` counts all requests from 0, `connection` all connections."""
 
     number: int
     connection: int
@@ -41,29 +41,29 @@ class Request:
 
     @cached_property
     def headers(self) -> dict[str, str]:
-        """Values by lower-case name."""
+        """Return the headers' values by lower-case name."""
         lines = (line.partition(":") for line in self.head.decode("latin-1").splitlines()[1:-1])
         return {name.lower(): value.strip() for name, _, value in lines}
 
     @property
     def start(self) -> int:
-        """The first byte of the range that is asked for."""
+        """Return the first byte of the requested range."""
         return int(self.headers.get("range", "bytes=0-").removeprefix("bytes=").split("-")[0])
 
     @cached_property
     def body(self) -> Any:
-        """The content as JSON."""
+        """Parse the content as JSON."""
         return json.loads(self.content or b"{}")
 
     def response(self, content: Any = b"", status: int = 200, headers: dict[str, str] | None = None) -> bytes:
-        """A response with this content, JSON unless it is bytes; a HEAD gets its head only."""
+        """Make a response with this content, as JSON unless it is bytes; a HEAD gets the head only."""
         data = content if isinstance(content, bytes) else json.dumps(content).encode()
         lines = {"content-type": "application/json", "content-length": str(len(data)), **(headers or {})}
         head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
         return f"HTTP/1.1 {status} X\r\n{head}\r\n".encode() + (b"" if self.method == "HEAD" else data)
 
     def part(self, content: bytes, headers: dict[str, str]) -> bytes:
-        """A response with a file from the first byte of the range on."""
+        """Make a response with a file from the first byte of the range on."""
         start, size = self.start, len(content)
         if start >= size > 0:
             return self.response(b"", 416)
@@ -72,7 +72,7 @@ class Request:
 
 
 class HttpDouble:
-    """A context manager. `respond` gives the steps of each answer: bytes to send, seconds to wait, RESET or CLOSE."""
+    """Serve inside a `with` block. `respond` gives the steps of each answer: bytes, seconds to wait, RESET or CLOSE."""
 
     port = 0  # 0: one that is free
     share_port = False  # SO_REUSEPORT
@@ -96,7 +96,7 @@ class HttpDouble:
 
     @property
     def connected(self) -> int:
-        """How many connections are open: all that was sent on a closed one has been received."""
+        """Count the open connections; everything sent on a closed connection has been received."""
         with self._server.lock:
             return len(self._server.open)
 
@@ -152,7 +152,7 @@ class _Connection(socketserver.StreamRequestHandler):
                 self.server.open.discard(self.connection)
 
     def _message(self) -> tuple[bytes, bytes] | None:
-        """Head and content of the next request; None at the connection's end."""
+        """Read head and content of the next request; None at the connection's end."""
         head = b""
         while line := self.rfile.readline():
             head += line
@@ -178,7 +178,7 @@ class _Connection(socketserver.StreamRequestHandler):
         return request
 
     def _answer(self, request: Request) -> bool:
-        """Take the steps of one answer; whether the connection is kept."""
+        """Carry out the steps of one answer; return whether the connection is kept."""
         double = self.server.double
         for step in double.respond(request):
             if isinstance(step, bytes):

@@ -20,7 +20,7 @@ REPOSITORY = "someone/tiny"
 
 @dataclass
 class Hub(HttpDouble):
-    """What it holds and how it behaves; `asked` are the requests as (method, path, start of the range, token)."""
+    """Hold the Hub's content and behaviour; `asked` lists requests as (method, path, start of the range, token)."""
 
     commits: dict[str, dict[str, bytes]]  # commit: its files; the last is what "main" means
     lfs: tuple[str, ...] = (".safetensors", ".gguf")
@@ -32,12 +32,12 @@ class Hub(HttpDouble):
     asked: list[tuple[str, str, int, str | None]] = field(default_factory=list)
 
     def files(self, revision: str) -> tuple[str, dict[str, bytes]]:
-        """(commit, its files); KeyError for a revision that is not there."""
+        """Return (commit, its files). Raises KeyError for an unknown revision."""
         commit = list(self.commits)[-1] if revision == "main" else revision
         return commit, self.commits[commit]
 
     def entry(self, path: str, content: bytes) -> dict[str, Any]:
-        """A file as the tree lists it."""
+        """Make the tree's entry of a file."""
         oid = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
         found: dict[str, Any] = {"type": "file", "oid": oid, "size": len(content), "path": path}
         if path.endswith(self.lfs):
@@ -86,5 +86,5 @@ class Hub(HttpDouble):
 
 
 def failed(request: Request, status: int, code: str, message: str) -> bytes:
-    """An error as the Hub names it."""
+    """Make an error response with the Hub's error code."""
     return request.response(b"", status, {"x-error-code": code, "x-error-message": message})

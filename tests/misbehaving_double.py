@@ -1,4 +1,4 @@
-"""A server that does what public reports say servers do; started by tests/fault/test_reports.py.
+"""Misbehave as servers do in public reports; started by tests/fault/test_reports.py.
 
     python misbehaving_double.py OPTIONS      (JSON: see the defaults below)
 

@@ -1,4 +1,4 @@
-"""A model that answers as it is told: five targets, asked everything twice, so that the published table comes out.
+"""Script the replies of five targets, asked everything twice, so that the published table comes out.
 
 Which question is right in which repeat is chosen such that the shares, the discordant pairs and the agreement of
 config/references/h200-quantization.csv and h200-sign-tests.csv hold exactly. What it says varies in form as real
@@ -32,7 +32,7 @@ PATTERNS = ((1, 1), (1, 0), (0, 1), (0, 0))
 
 
 def disagreements(task: str, target: str) -> int:
-    """Questions that the target answered differently the second time, from the published share."""
+    """Count the questions the target answered differently the second time, from the published share."""
     size, column = {"jcommonsenseqa": (1119, "jcommonsenseqa"), "mgsm": (250, "mgsm"), "proofreading": (300, "proof")}[
         task
     ]
@@ -171,7 +171,7 @@ def sentence_reply(question: Question, right: bool, other: bool) -> Reply:
 def replies(
     questions: Mapping[str, Sequence[Question]], made: Mapping[str, Script]
 ) -> Iterator[tuple[str, str, int, Question, Reply]]:
-    """(target, task, repeat, question, reply) for all targets, tasks, repeats and questions."""
+    """Yield (target, task, repeat, question, reply) for all targets, tasks, repeats and questions."""
     by_measure = {
         "jcommonsenseqa": questions["jcommonsenseqa"],
         "mgsm": questions["mgsm"],

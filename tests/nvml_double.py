@@ -18,7 +18,7 @@ GIB = 2**30
 
 
 class Nvml:
-    """One GPU. `processes`: bytes by pid; `using`: [(pid, time in µs, percent)]; `refuses`: functions that fail."""
+    """Simulate one GPU. `processes`: bytes by pid; `using`: [(pid, µs, percent)]; `refuses`: functions that fail."""
 
     def __init__(self, uuids: tuple[str, ...] = ("GPU-aaaa-1",)) -> None:
         self.uuids = uuids

@@ -1,4 +1,4 @@
-"""Synthetic records whose figures are, by construction, what a list of cells says. For tests; nothing was measured.
+"""Make synthetic records whose figures equal, by construction, those of a list of cells; nothing was measured.
 
 A cell is one setting at one number of users with the smaller and larger value of its rounds, as in
 config/references/h200-concurrency.csv. Requests are sent evenly over the window, so that the number of targets is
@@ -79,7 +79,7 @@ UNPUBLISHED = {"ttft_p50_s": 0.3, "ttft_p95_s": 0.6, "target_requests": 60, "use
 
 
 def h200_cells() -> list[dict[str, Any]]:
-    """All 53 + 21 cells with the published ranges; what was not published is filled in."""
+    """Return all 53 + 21 cells with the published ranges; unpublished values are filled in."""
     return [_filled(cell) for cell in read_reference(REFERENCES / "h200-concurrency.csv")]
 
 
@@ -100,7 +100,7 @@ def _filled(cell: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def rounds_of(cell: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, float]]:
-    """The two rounds of a cell: the published pair when there is one, else the smaller values first."""
+    """Return the two rounds of a cell: the published pair if any, else the smaller values first."""
     figures = ("output_tok_s", "user_tok_s", "ttft_p50_s", "ttft_p95_s", "target_requests")
     first, second = ({f: cell[f"{f}_{end}"] for f in figures} for end in ENDS)
     for pair in read_reference(REFERENCES / "h200-unstable.csv"):
@@ -112,7 +112,7 @@ def rounds_of(cell: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, floa
 
 
 def setting_of(name: str, run: str, users: tuple[int, ...]) -> Setting:
-    """A setting whose arguments follow from its name as in the H200 experiment."""
+    """Make a setting whose arguments follow from its name as in the H200 experiment."""
     family, *rest = name.split("-")
     quantization = "Q8_0" if "q8_0" in name else "BF16" if family == "vllm" else "Q4_K_M"
     number = next((int(p.lstrip("np")) for p in rest if p.lstrip("np").isdigit()), 16)
@@ -149,7 +149,7 @@ def model_of(quantization: str) -> Model:
 
 
 def plan_of(cells: list[dict[str, Any]], experiment: str = "h200") -> Plan:
-    """The plan that these cells are the measurements of."""
+    """Make the plan whose measurements are these cells."""
     users: dict[tuple[str, str], list[int]] = {}
     for cell in cells:
         users.setdefault((cell["run"], cell["setting"]), []).append(cell["users"])
@@ -174,7 +174,7 @@ def plan_of(cells: list[dict[str, Any]], experiment: str = "h200") -> Plan:
 def records_of(
     cells: list[dict[str, Any]], plan: Plan, window_s: int = 60, machine: Machine = H200
 ) -> Iterator[Record]:
-    """Both rounds of every cell."""
+    """Make the records of both rounds of every cell."""
     ranks = {name: n for n, name in enumerate(plan.settings)}
     for cell in cells:
         setting = plan.settings[cell["setting"]]
@@ -191,7 +191,7 @@ def record(
     window_s: int = 60,
     machine: Machine = H200,
 ) -> Record:
-    """One good measurement with these figures."""
+    """Make one successful measurement with these figures."""
     start_ns = S * (1000 + 100 * number)
     requests, chunks = exchanges(users, figures, start_ns, window_s, seed=hash_of(setting.name, users, number))
     meta = LoadMeta(
@@ -259,13 +259,13 @@ def record(
 
 
 def failed(good: Record, reason: str) -> Record:
-    """The record of a measurement that failed for this reason, in the place of a good one."""
+    """Make the record of a measurement that failed for this reason, in the place of a successful one."""
     nothing = {"requests": REQUESTS_SCHEMA.empty_table(), "chunks": CHUNKS_SCHEMA.empty_table()}
     return replace(good, status="failed", reason=[mark("failed", reason=reason)], meta=None, telemetry={}, **nothing)
 
 
 def evaluated(target: str, digest: str, reason: str | None = None) -> Evaluated:
-    """What a target leaves behind that answered nothing, for a `reason` or because it was asked nothing."""
+    """Make the result of a target that answered nothing, for a `reason` or because it was asked nothing."""
     facts = EvaluationFacts(
         target=target,
         digest=digest,
@@ -282,7 +282,7 @@ def evaluated(target: str, digest: str, reason: str | None = None) -> Evaluated:
 
 
 def changed(struct: Struct, **changes: Any) -> Struct:
-    """The struct with these fields in place of its own; a dict changes fields of the struct that stands there."""
+    """Replace fields of a struct; a dict replaces fields of the nested struct."""
     own = {name: getattr(struct, name) for name in changes}
     deep = {name: isinstance(own[name], msgspec.Struct) and isinstance(value, dict) for name, value in changes.items()}
     values = {name: changed(own[name], **value) if deep[name] else value for name, value in changes.items()}
@@ -290,7 +290,7 @@ def changed(struct: Struct, **changes: Any) -> Struct:
 
 
 def unanswered(good: Record) -> Record:
-    """The record of a measurement in which the server answered every request with HTTP 500."""
+    """Make the record of a measurement in which the server answered every request with HTTP 500."""
     columns = {
         name: [None] * len(good.requests)
         for name in ("first_token_ns", "first_answer_ns", "last_token_ns", "completion_tokens", "tokens_from")
@@ -312,7 +312,7 @@ def hash_of(*parts: object) -> int:
 def exchanges(
     users: int, figures: Mapping[str, float], start_ns: int, window_s: int, seed: int
 ) -> tuple[pa.Table, pa.Table]:
-    """Requests and chunks with these figures; see the module's own text."""
+    """Make requests and chunks with these figures, as the module's docstring describes."""
     random = np.random.default_rng(seed)
     targets = int(figures["target_requests"])
     gap_ns = window_s * S // targets
@@ -373,7 +373,7 @@ def _typed(columns: Mapping[str, Any], schema: pa.Schema) -> pa.Table:
 
 
 def quantiles(count: int, p50: float, p95: float) -> np.ndarray:
-    """`count` values, ascending, whose median is `p50` and whose nearest-rank p95 is `p95`."""
+    """Return `count` ascending values with median `p50` and nearest-rank p95 `p95`."""
     rank = -(-95 * count // 100)
     lower, middle = (count - 1) // 2, count // 2
     values = np.empty(count)
@@ -385,7 +385,7 @@ def quantiles(count: int, p50: float, p95: float) -> np.ndarray:
 
 
 def quickstart_cells() -> list[dict[str, Any]]:
-    """A small experiment of the shape of the quick start: values are made up."""
+    """Return the cells of a small experiment like the quick start, with made-up values."""
     names = ("setting", "users", "output_tok_s", "user_tok_s", "ttft_p50_s", "ttft_p95_s", "target_requests")
     cells = [
         ("llama-np1", 1, 61, 78.0, 0.08, 0.12, 38),

@@ -26,7 +26,7 @@ FAILED = "BF16-GGUF"  # the target that never answered
 
 
 def questions() -> dict[str, list[Question]]:
-    """As many of each task as are published, with made-up texts; the sentences are our own."""
+    """Return as many questions of each task as are published, with made-up texts; the sentences are our own."""
     return {
         "jcommonsenseqa": [
             Question(question_id=str(8939 + i), text=f"問{i}", choices=tuple("甲乙丙丁戊"), gold=str(i % 5))
@@ -39,7 +39,7 @@ def questions() -> dict[str, list[Question]]:
 
 @cache
 def made() -> tuple[Evaluations, dict[str, pa.Table]]:
-    """What the H200 experiment asks, and every table of the evaluations."""
+    """Return the H200 experiment's evaluations and all their tables."""
     path = synthetic.ROOT / "config" / "h200.yaml"
     plan = configuration.load(yaml.safe_load(path.read_text(encoding="utf-8")), [path])
     asked = plan.evaluations

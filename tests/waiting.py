@@ -1,11 +1,11 @@
-"""The one way in which tests wait."""
+"""Wait in tests for a condition, never for time to pass."""
 
 import time
 from collections.abc import Callable
 
 
 def until(condition: Callable[[], object], seconds: float, what: str) -> None:
-    """Wait until it holds; fail, naming what was waited for, if that takes longer."""
+    """Wait until the condition holds; fail with its name if that takes too long."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"{what}: not within {seconds} s"

@@ -1,4 +1,4 @@
-"""A folder with a configuration and its results, and the workflow of this checkout (or of a copy of it)."""
+"""Run this checkout's workflow (or a copy's) in a folder with a configuration and its results."""
 
 import copy
 import os
@@ -31,7 +31,7 @@ CONFIG = {
 
 
 class Workspace:
-    """One experiment on simulators, with windows of half a second."""
+    """Hold one experiment on simulators, with windows of half a second."""
 
     def __init__(self, folder: Path, source: Path = ROOT) -> None:
         self.folder, self.source = folder, source
@@ -47,7 +47,7 @@ class Workspace:
         return [*command, "--directory", str(self.folder), "--configfile", str(file)]
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """Snakemake in a process group of its own, as a terminal starts it."""
+        """Start Snakemake in a process group of its own, as a terminal does."""
         return subprocess.Popen(
             self.command(*arguments),
             stdout=subprocess.PIPE,
@@ -58,22 +58,22 @@ class Workspace:
         )
 
     def snakemake(self, *arguments: str) -> str:
-        """What snakemake printed; it must have succeeded."""
+        """Run snakemake, which must succeed, and return its output."""
         done = subprocess.run(self.command(*arguments), capture_output=True, text=True, timeout=600, env=self.env)
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
         return done.stdout + done.stderr
 
     def planned(self, target: str = "all") -> dict[str, int]:
-        """Jobs by rule in a dry run, without the targets themselves."""
+        """Count the jobs by rule in a dry run, without the targets themselves."""
         jobs = dict(re.findall(r"^(\S+) +(\d+)$", self.snakemake("-n", target), re.M))
         return {rule: int(count) for rule, count in jobs.items() if rule not in ("total", "all", target)}
 
     def measured(self) -> dict[str, int]:
-        """Inode of each measurement in the store: a new one means measured again."""
+        """Return the inode of each stored measurement: a new inode means measured again."""
         return {p.name: p.stat().st_ino for p in (self.results / "store").glob("*.parquet")}
 
     def servebench(self, *arguments: str, code: int = 0) -> str:
-        """What a verb printed; it must have ended with exit code `code`."""
+        """Run a verb, which must end with exit code `code`, and return its output."""
         command = [str(BIN / "servebench"), *arguments, "--configfile", str(self.folder / "config.yaml")]
         done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True)
         assert done.returncode == code, done.stdout + done.stderr
@@ -81,15 +81,15 @@ class Workspace:
 
 
 def family(pid: int) -> list[psutil.Process]:
-    """All living descendants of a process."""
+    """List the living descendants of a process."""
     return psutil.Process(pid).children(recursive=True)
 
 
 def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
-    """Those that still run; a zombie does not."""
+    """Return the processes that still run; a zombie does not."""
     return [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
 
 
 def engines(processes: list[psutil.Process]) -> list[psutil.Process]:
-    """Those that are simulators, not their guards."""
+    """Return the processes that are simulators, not their guards."""
     return [p for p in processes if len(p.cmdline()) > 1 and p.cmdline()[1].endswith("simulated.py")]

@@ -1,4 +1,4 @@
-"""The system's Chromium on one page: what it complains of, what it asks for, what it lays out."""
+"""Open one page in the system's Chromium; record its errors, requests and layout."""
 
 from __future__ import annotations
 

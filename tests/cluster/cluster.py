@@ -1,4 +1,4 @@
-"""A workspace whose sessions are jobs of the SLURM that tests/slurm/up.sh starts."""
+"""Provide a workspace whose sessions are jobs of the SLURM that tests/slurm/up.sh starts."""
 
 import subprocess
 import sys
@@ -22,7 +22,7 @@ sys.exit(main())
 
 
 class Cluster(Workspace):
-    """`snakemake --workflow-profile profiles/slurm`, asking for ended jobs sooner than a real site should."""
+    """Run `snakemake --workflow-profile profiles/slurm`, polling for ended jobs more often than a real site should."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -33,7 +33,7 @@ class Cluster(Workspace):
         return [sys.executable, "-c", IMPATIENT_SNAKEMAKE, "--workflow-profile", str(PROFILE), *others]
 
     def processes(self) -> list[psutil.Process]:
-        """Everything that runs in this workspace's folder, on whichever node: sessions, engines, their guards."""
+        """List all processes in this workspace's folder, on every node: sessions, engines, their guards."""
         found = []
         for process in psutil.process_iter():
             try:
@@ -44,17 +44,17 @@ class Cluster(Workspace):
         return found
 
     def logs(self) -> str:
-        """All that sessions and jobs said."""
+        """Return the messages of all sessions and jobs."""
         files = [*self.results.glob("logs/sessions/**/*.log"), *self.folder.glob(".snakemake/slurm_logs/**/*.log")]
         return "\n".join(file.read_text(errors="replace") for file in files)
 
 
 def slurm(*command: str) -> str:
-    """What a SLURM command printed."""
+    """Return the output of a SLURM command."""
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=30).stdout
 
 
 def queue(states: str = "PENDING,RUNNING,COMPLETING") -> dict[str, tuple[str, str]]:
-    """Number of each job → (its state, why it waits)."""
+    """Map each job's number to (its state, why it waits)."""
     lines = slurm("squeue", "--noheader", "--states", states, "--format", "%A %T %r").splitlines()
     return {number: (state, reason) for number, state, reason in (line.split(maxsplit=2) for line in lines)}

@@ -32,7 +32,7 @@ def cluster_is_up() -> bool:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    """A workspace; after each test, whatever it was, nothing of it runs and the queue is empty."""
+    """Provide a workspace; fail a test that leaves a process or a job behind, after ending them."""
     made = Cluster(tmp_path)
     assert not queue(), "jobs of somebody else are in the queue"
     yield made
@@ -48,6 +48,6 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def describe(process: psutil.Process) -> str:
-    """Which process it is, for the message."""
+    """Describe a process for an assertion's message."""
     with process.oneshot():
         return f"{process.pid} (parent {process.ppid()}, {process.status()}): {process.cmdline()}"[:400]

@@ -1,4 +1,4 @@
-"""What the cluster is asked for, as a dry run shows it; no SLURM is needed."""
+"""Check the resources requested from a cluster, by a dry run; no SLURM is needed."""
 
 import re
 
@@ -28,7 +28,7 @@ def test_every_line_of_the_profile_is_explained():
 
 
 def asked(workspace, *arguments, rule="session_"):
-    """Resources in a dry run of the jobs whose rule begins so; a local rule is none of them."""
+    """Return the resources, in a dry run, of jobs whose rule's name has this prefix; local rules do not count."""
     lines = re.findall(
         rf"^rule {rule}.*?^ +resources: (.*?)$", workspace.snakemake("-n", "all", *arguments), re.M | re.S
     )

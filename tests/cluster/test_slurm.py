@@ -30,12 +30,12 @@ def simulated(cluster: Cluster, *, settings: int = 1, rounds: int = 1, users: in
 
 
 def records(cluster: Cluster) -> list[measurements.Record]:
-    """All measurements that a file stands for."""
+    """List all measurements that have a file."""
     return [measurements.read(path) for path in sorted(cluster.results.glob("measurements/**/*.parquet"))]
 
 
 def stopped(run: subprocess.Popen[str], seconds: float = 240) -> str:
-    """What snakemake said until its end; killed with its group if there is none."""
+    """Return snakemake's output until its end; kill its process group if it does not end."""
     try:
         return run.communicate(timeout=seconds)[0]
     except subprocess.TimeoutExpired:
@@ -44,12 +44,12 @@ def stopped(run: subprocess.Popen[str], seconds: float = 240) -> str:
 
 
 def submitted(text: str) -> list[str]:
-    """Numbers of the jobs that snakemake has submitted."""
+    """Return the numbers of the jobs that snakemake has submitted."""
     return re.findall(r"has been submitted with SLURM jobid (\d+)", text)
 
 
 class Measuring:
-    """A run whose first job has measured something and goes on measuring."""
+    """Run an experiment whose first job has finished a measurement and goes on measuring."""
 
     def __init__(self, cluster: Cluster, *arguments: str) -> None:
         self.cluster = cluster
@@ -71,7 +71,7 @@ class Measuring:
         assert "ended by SIGTERM" in self.cluster.logs()
 
     def kept_all(self) -> bool:
-        """Whether every measurement from before is still the same file."""
+        """Return whether every earlier measurement is still the same file."""
         now = self.cluster.measured()
         return {name: now.get(name) for name in self.kept} == self.kept
 
@@ -145,7 +145,7 @@ def test_scancel_stops_the_engine_in_order(cluster):
 
 
 def test_a_requeued_job_goes_on(cluster):
-    """As after a preemption or the end of a node: the same job starts again and measures what is missing."""
+    """After a preemption or a node's failure the same job starts again and makes the missing measurements."""
     simulated(cluster, users=4)
     measuring = Measuring(cluster, "--retries", "0")
     slurm("scontrol", "requeue", measuring.job)

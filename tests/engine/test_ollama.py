@@ -1,4 +1,4 @@
-"""Ollama on its double: what it quietly does otherwise is found in its log."""
+"""Run Ollama's double: settings that it silently changes are found in its log."""
 
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -26,7 +26,7 @@ START = (
 
 
 def facts(log: str, loaded: dict[str, Any], tmp_path: Path) -> tuple[dict[str, Any], list[tuple[str, Any, Any]]]:
-    """What the adapter makes of a log and of /api/ps, and the differences."""
+    """Return the facts that the adapter reads from a log and /api/ps, and the differences."""
     model = plan.Model(key="qwen3", name="Qwen3-14B", source="ollama://qwen3:14b", quantization="Q4_K_M")
     engine = plan.Engine(key="ollama", kind="ollama", runtime="binary", binary="ollama")
     (tmp_path / "log").write_text(log, encoding="utf-8")

@@ -54,7 +54,7 @@ SESSION = """
 
 
 def gone(pid: int) -> bool:
-    """Whether no such process is left; a zombie that nobody reaps is not a survivor."""
+    """Return whether the process has ended; a zombie that nobody reaps counts as ended."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -63,7 +63,7 @@ def gone(pid: int) -> bool:
 
 @pytest.fixture
 def guarded(tmp_path: Path) -> Iterator[Callable[[str, float], tuple[subprocess.Popen[bytes], int]]]:
-    """Start Python code under a guard: (the guard, the pid of the engine)."""
+    """Start Python code under a guard; return (the guard, the pid of the engine)."""
     guards: list[Any] = []
 
     def start(code: str, stop_timeout_s: float) -> tuple[subprocess.Popen[bytes], int]:

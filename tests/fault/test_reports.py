@@ -1,4 +1,4 @@
-"""What others have run into (docs/engines.md, by its numbers), done to us by a server that misbehaves on purpose."""
+"""Reproduce publicly reported faults (docs/engines.md, by its numbers) with a server that misbehaves on purpose."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def adapter_of(kind: str, tmp_path: Path, **setting: Any) -> Any:
 
 @pytest.fixture
 def foreign() -> Iterator[type[Simulator]]:
-    """An adapter before whose start somebody else listens on its port: healthy, unless the engine shares the port."""
+    """Return an adapter whose port another server holds, a healthy one unless the engine shares the port."""
     processes = []
 
     class Foreign(Misbehaving):

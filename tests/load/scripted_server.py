@@ -1,4 +1,4 @@
-"""A chat server that does exactly what a test writes down, byte by byte, and remembers what it was sent."""
+"""Provide a chat server that does exactly what a test scripts, byte by byte, and records its requests."""
 
 import json
 import ssl
@@ -42,7 +42,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 def reply(tokens: int = 4, gap_s: float = 0.0) -> Iterable[Step]:
-    """A good answer: HEAD, `tokens` chunks `gap_s` apart, usage, [DONE]."""
+    """Return the steps of a good answer: HEAD, `tokens` chunks `gap_s` apart, usage, [DONE]."""
     yield HEAD
     for _ in range(tokens):
         yield framed(token())

@@ -1,4 +1,4 @@
-"""A load that goes on while something else is done: it lasts as long as the block, and says what became of it."""
+"""Load a server beside other work: the load lasts as long as the block, and counts its replies and failures."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ from servebench.load.workload import Workload
 
 
 def beside(script, block, users=3, **workload):
-    """(counts at the end, the server) of a load beside `block(counts)`."""
+    """Run a load beside `block(counts)`; return (final counts, the server)."""
     values = {"max_tokens": 8, "warmup_s": 0.1, "spread_s": 0.0, "timeout_s": 20.0, **workload}
 
     async def run(url):

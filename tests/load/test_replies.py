@@ -1,4 +1,4 @@
-"""Servers that answer in their own ways, loaded as a whole: what becomes of their replies in records and figures."""
+"""Load servers that answer in shapes of their own, and check their replies in records and figures."""
 
 import json
 from collections import Counter
@@ -14,7 +14,7 @@ from servebench.load.workload import Workload
 
 
 def loaded(script, **extra):
-    """(requests as rows, figures) of twelve requests by two users."""
+    """Load with twelve requests by two users; return (requests as rows, figures)."""
     with ScriptedServer(script) as server:
         endpoint = Endpoint(url=server.url, model="scripted", extra=extra)
         workload = Workload(mode="count", requests=12, max_tokens=512, timeout_s=20)

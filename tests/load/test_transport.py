@@ -39,7 +39,7 @@ AFTER_HINTS = b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\nHTTP/1.1 100 Conti
 
 
 class Wire(asyncio.Transport):
-    """What a connection writes to, without a network."""
+    """Stand in for the transport a connection writes to, without a network."""
 
     def __init__(self):
         super().__init__()
@@ -58,7 +58,7 @@ def exchange() -> Exchange:
 
 
 def fed(pieces: list[bytes], *, eof: bool = False) -> tuple[Exchange, Connection]:
-    """The exchange that comes of receiving `pieces`, each by itself."""
+    """Feed a connection `pieces`, one by one, and return the exchange."""
 
     async def receive():
         connection, told = Connection(), exchange()
@@ -290,7 +290,7 @@ def test_each_block_has_the_stamp_of_its_arrival():
 
 
 def carried(script, *, requests: int = 1, timeouts=None, tls=None) -> tuple[list[Exchange], ScriptedServer]:
-    """One user's exchanges, one after the other, with a scripted server."""
+    """Carry one user's exchanges, one after the other, with a scripted server."""
 
     async def talk(server):
         url = httpx.URL(server.url)

@@ -89,7 +89,7 @@ def test_nothing_changed_nothing_planned(after):
 )  # fmt: skip
 @pytest.mark.parametrize("records", [True, False], ids=["", "without-records"])
 def test_only_what_a_change_asks_for(after, change, planned, records):
-    """Also where Snakemake's records are gone, as in a copy of results/ alone."""
+    """The same holds without Snakemake's records, as in a copy of results/ alone."""
     if not records:
         shutil.rmtree(after.folder / ".snakemake")
     change(after.config["evaluations"])

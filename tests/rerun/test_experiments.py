@@ -223,7 +223,7 @@ def test_vllm_is_told_to_serve_the_model(experiment, launched):
 
 
 def flags(words):
-    """A flag with its values, or VARIABLE=value, each as a list."""
+    """Split a command line into lists: a flag with its values, or VARIABLE=value."""
     found = []
     for word in words:
         if re.match(r"--?[a-zA-Z]|[A-Z_]+=", word):

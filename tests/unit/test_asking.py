@@ -1,4 +1,4 @@
-"""Questions to a server: what is no reply, and what is a fault of ours."""
+"""Ask a server questions: which responses are failed replies, and which faults are our own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from servebench.tasks.task import Question
 
 
 def completed(content: bytes) -> Answer:
-    """What becomes of a question that is answered with these bytes."""
+    """Return the answer that results from a response of these bytes."""
 
     async def ask() -> Answer:
         transport = httpx.MockTransport(lambda _: httpx.Response(200, content=content))

@@ -1,4 +1,4 @@
-"""The body of a request: what goes over what, what null takes out, and which limit is sent."""
+"""Build the body of a request: precedence of keys, keys removed by null, the limit that is sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The charts draw what the tables say, in both languages, and say so when there is nothing."""
+"""The charts draw what the tables hold, in both languages, and say so when there is no data."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ GPUS = [
 
 @pytest.fixture(autouse=True)
 def machine(tmp_path, monkeypatch):
-    """A node named n1 with three GPUs and no word on which to use."""
+    """Pretend to be a node named n1 with three GPUs and no restriction on which to use."""
     monkeypatch.setenv("SERVEBENCH_LOCKS", str(tmp_path))
     monkeypatch.setenv("SLURMD_NODENAME", "n1")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)

@@ -35,7 +35,7 @@ SNAPSHOT = ["config.json", "model[1].safetensors", "more/tokenizer.json"]
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
-    """The double, which the Hub's client takes for the Hub. It does not wait before it tries again."""
+    """Point the Hub's client to the double, and let it retry without waiting."""
     with Hub({OLD: FILES | {"old.json": b"{}"}, NEW: FILES}) as served:
         template = served.url + "/{repo_id}/resolve/{revision}/{filename}"
         monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", served.url)
@@ -63,12 +63,12 @@ def visible(folder: Path) -> list[str]:
 
 
 def kept(tmp_path: Path) -> list[str]:
-    """What is in its final place."""
+    """List the files in their final place."""
     return [p.name for p in (tmp_path / "cache" / "models" / "hf").iterdir() if not p.name.startswith(".partial-")]
 
 
 def downloads(hub: Hub) -> list[tuple[str, int]]:
-    """(file, first byte) of each download that was asked for."""
+    """List (file, first byte) of each requested download."""
     return [
         (path.partition("/resolve/")[2], start)
         for method, path, start, _ in hub.asked

@@ -14,7 +14,7 @@ ENTRY = {"repository": "docker.io/ollama/ollama", "digest": f"sha256:{'ab' * 32}
 
 @pytest.fixture
 def apptainer(tmp_path, monkeypatch):
-    """A stand-in that writes what it was asked for into the file it was told to write; the list of its calls."""
+    """Replace apptainer by a stand-in that writes an image only of the right digest; return the list of its calls."""
     calls = tmp_path / "calls"
     program = tmp_path / "bin" / "apptainer"
     program.parent.mkdir()

@@ -1,4 +1,4 @@
-"""In a folder of results without Snakemake's records nothing is taken for what it is not."""
+"""Without Snakemake's records, no file in a folder of results is mistaken for another configuration's."""
 
 from __future__ import annotations
 

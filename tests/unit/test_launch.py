@@ -126,7 +126,7 @@ def test_a_taken_port_is_not_chosen() -> None:
 
 
 class Ended:
-    """An engine that could not have its port, and ended."""
+    """Stand in for an engine that could not open its port and ended."""
 
     exit_status, pid, guard_pid, started = 1, 1, 1, 0
 

@@ -1,4 +1,4 @@
-"""What `servebench status` says of each setting, and what `servebench discard` will not do."""
+"""Check what `servebench status` reports of each setting, and what `servebench discard` refuses."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ class Asked:
         return Layout(self.folder).replies(planning.answers_digest(spec, task, condition))
 
     def reply(self, *tasks: str, **said: str) -> None:
-        """Answer what is left of these tasks."""
+        """Answer the questions left of these tasks."""
         for part in inventory.parts(self.asked, self.target):
             if part.task not in tasks:
                 continue
@@ -179,7 +179,7 @@ class Asked:
         replies.write(synthetic.evaluated(self.target.name, digest, reason), self.path)
 
     def status(self) -> tuple[list[str], int]:
-        """What status says of the target, and how many failed."""
+        """Return status's lines about the target, and the number of failures."""
         lines, failed = status.report(self.plan, self.folder.parent)
         (place,) = (n for n, line in enumerate(lines) if f": evaluation of {self.target.name}" in line)
         return [
@@ -187,7 +187,7 @@ class Asked:
         ], failed
 
     def left(self) -> tuple[int, float]:
-        """How many evaluations watch calls done, and the expected seconds until the first of them is."""
+        """Return how many evaluations watch counts as done, and the estimated seconds left of this target."""
         done = watch.snapshot(self.plan, self.folder).evaluations_done
         return done, duration.to_ask_s(self.plan, self.folder, self.target)
 

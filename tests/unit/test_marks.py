@@ -35,7 +35,7 @@ EXAMPLES: dict[str, tuple[Any, str, str]] = {
 
 
 def sample(kind: str) -> Mark:
-    """A mark of this kind, every number in it 7."""
+    """Make a mark of this kind in which every number is 7."""
     return mark(kind, **{name: EXAMPLES[name][0] if name in EXAMPLES else 7 for name in KINDS[kind]})
 
 

@@ -1,4 +1,4 @@
-"""The probe: one short reply tells what is wrong with a server before and after it is measured."""
+"""Probe a server: one short reply shows what is wrong with it before and after the measurement."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ from servebench.engines.base import Launch
 def probe(
     answer: Any, status: int = 200, *, options: dict[str, Any] | None = None, request: dict[str, Any] | None = None
 ) -> list[tuple[str, Any, Any]]:
-    """What the probe finds in this answer of a server at a URL; a function answers the body of the request."""
+    """Return what the probe finds in this answer of a server at a URL; a function answers the request's body."""
     engine = plan.Engine(key="far", kind="url", url="http://far.invalid", options=options or {})
     setting = plan.Setting(
         name="s",
@@ -46,7 +46,7 @@ def probe(
 
 
 def reply(finish: str | None = "stop", usage: dict[str, int] | None = None, **message: Any) -> dict[str, Any]:
-    """A whole chat completion."""
+    """Make a complete chat completion."""
     return {"choices": [{"message": message, "finish_reason": finish}], "usage": usage or {"prompt_tokens": 9}}
 
 

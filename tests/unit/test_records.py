@@ -1,4 +1,4 @@
-"""Tables that are not what records should be are refused, with the place named."""
+"""Tables that do not match the records' schemas are refused, and the message names the place."""
 
 import json
 

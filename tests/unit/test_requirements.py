@@ -1,4 +1,4 @@
-"""What an experiment needs, before anything of it is there."""
+"""Work out what an experiment needs before any of it has been fetched."""
 
 import errno
 import hashlib
@@ -95,7 +95,7 @@ def plan_of(h200, fetched):
 
 
 def ollama_store(store, source):
-    """A store that has this source, of seven bytes."""
+    """Make an Ollama store that has this source, of seven bytes."""
     parts = []
     (store / "blobs").mkdir(parents=True)
     for kind, content in (("config", b"{}"), ("model", b"weights")):

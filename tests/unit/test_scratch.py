@@ -1,4 +1,4 @@
-"""A model on a node's own disk is the original, or it is not there."""
+"""A model on a node's own disk equals the original, or does not exist."""
 
 import hashlib
 import json
@@ -18,7 +18,7 @@ from servebench.tasks import TASKS
 
 @pytest.fixture
 def model(tmp_path):
-    """(a model in the cache, its SHA-256)."""
+    """Make a model in the cache; return (file, SHA-256)."""
     path = tmp_path / "cache" / "small.gguf"
     path.parent.mkdir()
     path.write_bytes(b"weights" * 1000)

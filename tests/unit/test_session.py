@@ -1,4 +1,4 @@
-"""A measurement that does not count is never in the store as a good one; one that is there is not measured again."""
+"""An invalid measurement never enters the store as a good one; a stored measurement is not made again."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Measured:
         return [thrown.why for thrown in self.kept.discarded()]
 
     def row(self, users: int) -> dict[str, Any]:
-        """Of the table `measurements`."""
+        """Return a row of the table `measurements`."""
         record = measurements.read(Layout(self.results).measurement(self.session.setting, 1, users))
         (row,) = schema.rows(tables.measurements([record], Line()))
         return row
@@ -113,12 +113,12 @@ def made(tmp_path: Path, double: ChatDouble, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def change(double: ChatDouble) -> Callable[[int], None]:
-    """The server has another model from now on."""
+    """Let the server report another model from now on."""
     return lambda users: setattr(double, "listing", b'{"data": [{"id": "other"}]}')
 
 
 def others_use(monkeypatch: pytest.MonkeyPatch, *shares: list[float | None]) -> None:
-    """In one measurement after the other, what each sample tells of the use by others; afterwards none of it."""
+    """Set the others' use in the samples of each successive measurement; later measurements have none."""
     found = iter(shares)
 
     def table(self: watcher.Watcher, start_ns: int, end_ns: int) -> pa.Table:
@@ -130,7 +130,7 @@ def others_use(monkeypatch: pytest.MonkeyPatch, *shares: list[float | None]) -> 
 
 
 def full_disk(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """No file can be made in folders of that name."""
+    """Let writing fail in folders of that name, as on a full disk."""
     made = measurements.tempfile.mkstemp
 
     def mkstemp(prefix: str, dir: Path) -> tuple[int, str]:

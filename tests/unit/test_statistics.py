@@ -18,7 +18,7 @@ SIGN_TESTS = read_reference(REFERENCES / "h200-sign-tests.csv")
 
 
 def rounded(value, digits):
-    """As the tables that we check against were rounded: first to one digit more (3.947, 3.95, 4.0)."""
+    """Round as the published tables were rounded: first to one digit more (3.947, 3.95, 4.0)."""
     return round(round(value, digits + 1) + np.copysign(1e-9, value), digits)
 
 

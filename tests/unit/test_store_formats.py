@@ -32,12 +32,12 @@ def json_of(path: Path) -> dict:
 
 
 def known(session: dict) -> dict:
-    """What a session's facts say; a null says nothing."""
+    """Return a session's facts without nulls."""
     return {name: value for name, value in session.items() if value is not None}
 
 
 def lost(old: object, new: object) -> bool:
-    """Whether something of `old` is not in `new`, which may say more."""
+    """Return whether any value of `old` is missing in `new`, which may hold more."""
     if isinstance(old, dict):
         return not isinstance(new, dict) or any(key not in new or lost(old[key], new[key]) for key in old)
     if isinstance(old, list):

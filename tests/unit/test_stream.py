@@ -1,4 +1,4 @@
-"""Every awkward stream of the field, as bytes; what comes out can be checked by reading the bytes."""
+"""Parse awkward streams that servers really send, given as bytes from which the result can be read."""
 
 import hashlib
 import json

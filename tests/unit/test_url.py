@@ -1,4 +1,4 @@
-"""A server we did not start: how far away it is, and what it may keep to itself."""
+"""Measure a server we did not start: its round trip, and the facts it need not report."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_the_address_of_a_record_is_the_root_where_requests_go_to_the_same_place
 
 
 def refused(double: ChatDouble, ready_timeout_s: float = 3600) -> str:
-    """Why the session gives up on the server."""
+    """Return why the session gives up on the server."""
     with pytest.raises(engines.LaunchFailed) as failed, attached(double, ready_timeout_s):
         pass
     assert failed.value.reason.startswith(f"{double.url}/v1/chat/completions gave no token: ")

@@ -27,13 +27,13 @@ GOOD = {"output_tok_s": 100.0, "user_tok_s": 40.0, "ttft_p50_s": 0.5, "ttft_p95_
 
 
 def plan_of(levels: Mapping[str, Iterable[int]], rounds: int = 2) -> Plan:
-    """An experiment of these settings and numbers of users."""
+    """Make the plan of these settings and numbers of users."""
     cells = [{"run": "main", "setting": name, "users": n} for name, users in levels.items() for n in users]
     return msgspec.structs.replace(synthetic.plan_of(cells), rounds=rounds)
 
 
 def row(plan: Plan, setting: str, users: int, round_: int, **figures: Any) -> dict[str, Any]:
-    """A measurement's row: a good one but for `figures`."""
+    """Make the row of a good measurement, changed by `figures`."""
     own = plan.settings[setting]
     found: dict[str, Any] = dict.fromkeys(SCHEMAS["measurements"].names)
     found |= {"run": "main", "setting": setting, "rank": list(plan.settings).index(setting), "users": users}
@@ -65,7 +65,7 @@ def concluded(plan: Plan, rows: Iterable[dict[str, Any]], **others: pa.Table) ->
 
 
 def only(found: Iterable[Claim], kind: str, **where: Any) -> Claim:
-    """The one claim of this kind about that."""
+    """Return the only claim of this kind about these subjects."""
     (claim,) = [c for c in found if c.kind == kind and all(getattr(c, name) == value for name, value in where.items())]
     return claim
 

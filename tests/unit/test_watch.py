@@ -1,4 +1,4 @@
-"""Watching: what the driver and the kernel say, and what is unknown."""
+"""Sample the machine: what driver and kernel report, and what stays unknown."""
 
 import json
 import os
@@ -22,12 +22,12 @@ OURS, OTHER = 4_000_001, 4_000_002
 
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Nvml:
-    """A machine with two GPUs."""
+    """Pretend to be a machine with two GPUs."""
     return nvml_double.install(monkeypatch, Nvml(("GPU-aaaa-1", "GPU-bbbb-2")))
 
 
 def sample(driver: Nvml, own: set[int] | None = None) -> dict[str, Any]:
-    """One sample of the first GPU."""
+    """Take one sample of the first GPU."""
     return gpu.Sampler("GPU-aaaa-1").sample({OURS} if own is None else own)
 
 

@@ -1,4 +1,4 @@
-"""What the rules ask for: names, files, order and resources of an experiment's jobs."""
+"""Check names, files, order and resources of an experiment's jobs."""
 
 import shlex
 import shutil
@@ -192,7 +192,7 @@ def test_the_time_of_a_file_and_what_python_compiles_of_it_do_not_count(package)
 
 
 def test_the_rooms_of_a_job_are_all_that_it_imports():
-    """But for `machine`, whose code makes no table."""
+    """Except `machine`, whose code makes no table."""
     rows = table()
 
     def reached(*rooms):

@@ -1,4 +1,4 @@
-"""What no server can be asked, said as one sentence before anything is sent."""
+"""Refuse workloads that cannot run, in one sentence, before anything is sent."""
 
 import json
 import re

@@ -24,7 +24,7 @@ def main() -> None:
     given = parser.parse_args(sys.argv[3:])
 
     class Connection(simulated.Connection):
-        """The simulator's, with SGLang's own endpoints."""
+        """Add SGLang's own endpoints to the simulator's."""
 
         def on_message_complete(self) -> None:
             if not self.engine.healthy:
