@@ -46,7 +46,7 @@ def test_it_is_measured_and_asked_wherever_it_lies(workspace, llama_environment,
     assert (record.status, record.reason) == ("ok", [])
     assert record.session.argv[0] == workspace.config["engines"]["llama"]["binary"]
     facts = replies.read(workspace.results / "evaluations/A.parquet").facts
-    assert (facts["status"], facts["asked"], facts["answered"]) == ("ok", 4, 4)
+    assert (facts.status, facts.asked, facts.answered) == ("ok", 4, 4)
     moved = program(tmp_path / "elsewhere", llama_environment["python"])
     workspace.config["engines"]["llama"]["binary"] = moved
     (tmp_path / "here" / "llama-server").unlink()
