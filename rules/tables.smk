@@ -27,7 +27,7 @@ rule tables:
         LAYOUT.log("tables"),
     params:
         verb=TARGETS.verb("tables"),
-        results=str(LAYOUT.results),
+        conclude=TARGETS.verb("conclude"),
     shell:
         NEW_SPEC + "python -m servebench {params.verb} --log {log:q} && "
-        "exec python -m servebench conclude --results {params.results:q} >> {log:q}"
+        "exec python -m servebench {params.conclude} >> {log:q}"

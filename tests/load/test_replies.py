@@ -66,9 +66,8 @@ def test_a_server_that_refuses_keys_it_does_not_know_gets_none_when_null_takes_t
         return refusal(422, json.dumps({"refused": strange}).encode()) if strange else reply(4)
 
     refused, _ = loaded(script)
-    assert {(row["http_status"], row["error"]) for row in refused} == {
-        (422, '{"refused": ["max_tokens", "seed", "temperature"]}')
-    }
+    assert {row["http_status"] for row in refused} == {422}
+    assert all(row["error"].endswith('{"refused": ["max_tokens", "seed", "temperature"]}') for row in refused)
     requests, found = loaded(script, max_completion_tokens=8, temperature=None, seed=None)
     assert {row["status"] for row in requests} == {"ok"}
     assert found["valid"]

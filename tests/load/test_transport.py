@@ -384,7 +384,7 @@ def test_nobody_listens():
     told, refused = uvloop.run(talk())
     assert (told.failure, told.sent_ns) == ("connect_error", None)
     assert "refused" in told.error.lower()
-    assert refused == told.error
+    assert refused.startswith(told.error)
 
 
 @pytest.mark.parametrize("host", ["my..host", 70 * "a" + ".example"])

@@ -476,7 +476,7 @@ def test_without_a_load_nothing_is_asked_under_load_and_a_load_that_fails_at_tim
         made = experiment.tables()
         assert made["under_load"].num_rows == 0
         (found,) = schema.rows(made["targets"])[0]["marks"]
-        assert (found.kind, found.values["requests"]) == ("no_load", 3)
+        assert found.kind == "no_load" and found.values["requests"] >= 3  # one or more of each user
         assert found.values["reason"].startswith("HTTP 400: ")
         status["load"] = 500
         good += 2 * [Reply(text="busy", finish_reason="length")]  # the load's first question, and one of its users
