@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from servebench import engines, plan
-from servebench.engines import devices, launch
+from servebench.engines import devices, launch, leftovers
 from servebench.engines.base import Command
 from servebench.engines.simulator import Simulator
 from servebench.machine.infrastructure import ROOM
@@ -170,29 +170,34 @@ def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SERVEBENCH_LOCKS", str(tmp_path / "locks"))
 
 
-def test_what_a_killed_session_left_running_is_ended_by_the_next(tmp_path: Path) -> None:
-    left = subprocess.Popen(["sleep", "300"])
+def marked(tmp_path: Path) -> dict[str, str]:
+    """What an engine's processes have in their environment in a session on this test's device."""
+    with devices.held("cpu", count=1, uses_gpu=False) as held:
+        return {**os.environ, **leftovers.mark(held.paths)}
+
+
+def test_what_a_killed_session_left_running_is_ended_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leftovers, "PATIENCE_S", 0.2)
+    left = subprocess.Popen(["setsid", "sleep", "300"], env=marked(tmp_path))
+    other = subprocess.Popen(["sleep", "300"])
+    lock = next((tmp_path / "locks").iterdir())
+    # Neither the note of an older servebench nor one that somebody forged ends a process.
+    created = psutil.Process(other.pid).create_time()
+    lock.write_text(json.dumps({"processes": [[other.pid, created]], "container": None}))
     with start(simulated(), tmp_path) as server:
-        assert server.alive()
-    (lock,) = (tmp_path / "locks").iterdir()
-    assert lock.read_text() == ""  # a clean end leaves nothing to end
-    created = psutil.Process(left.pid).create_time()
-    entry = {"processes": [[left.pid, created], [os.getpid(), created - 100]], "container": None}
-    lock.write_text(json.dumps(entry))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(launch, "SURVIVOR_PATIENCE_S", 0.2)
-        with start(simulated(), tmp_path):
-            # This test itself, whose pid was recorded with another start, lives.
-            until(lambda: gone(left.pid), 15, "the end of what was left running")
+        assert gone(left.pid)
+        assert server.alive() and not gone(other.pid)
+    assert lock.read_text() == ""
+    other.kill()
+    other.wait()
     left.wait()
 
 
 def test_what_an_earlier_session_left_and_does_not_end_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stuck = subprocess.Popen(["sleep", "300"])
-    created = psutil.Process(stuck.pid).create_time()
-    with devices.held("cpu", count=1, uses_gpu=False) as earlier:
-        earlier.remember({"processes": [[stuck.pid, created]], "container": None})
-    monkeypatch.setattr(launch, "SURVIVOR_PATIENCE_S", 0.2)
+    stuck = subprocess.Popen(["sleep", "300"], env=marked(tmp_path))
+    monkeypatch.setattr(leftovers, "PATIENCE_S", 0.2)
     with monkeypatch.context() as patch:
         patch.setattr(psutil.Process, "kill", lambda _: None)  # as in a call of the kernel that does not return
         with pytest.raises(engines.InfrastructureError, match=f"earlier session do not end: {stuck.pid}; restart"):
@@ -201,6 +206,99 @@ def test_what_an_earlier_session_left_and_does_not_end_is_said(tmp_path: Path, m
     failing(simulated(), tmp_path)
     assert gone(stuck.pid)
     stuck.wait()
+
+
+# A simulator with a child in a session of its own, one whose parent has gone, and, if asked, one without environment.
+FAMILY = """
+    import os, runpy, subprocess, sys
+    subprocess.Popen(["setsid", "sleep", "300"])
+    subprocess.run(["sh", "-c", "setsid sleep 300 & exit"])
+    if "bare" in sys.argv:
+        subprocess.Popen(["setsid", "env", "-i", "sleep", "300"])
+    sys.argv = sys.argv[1:3]
+    runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+class WithChildren(Simulator):
+    """A simulator that has grandchildren of its session, as Ollama and vLLM have."""
+
+    bare = False
+
+    def command(self, port: int) -> Command:
+        made = super().command(port)
+        argv = [sys.executable, "-c", textwrap.dedent(FAMILY), *made.argv[1:3], *(["bare"] if self.bare else [])]
+        return Command(argv=argv, env=made.env)
+
+
+def sleeping(session: int) -> list[int]:
+    """The pids of the `sleep 300` below a process."""
+    return [p.pid for p in psutil.Process(session).children(recursive=True) if p.cmdline()[:1] == ["sleep"]]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: elsewhere nobody adopts what a guard leaves")
+def test_when_the_guard_is_killed_the_session_ends_what_is_left_and_says_nothing_of_the_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(WithChildren, "bare", True)
+    monkeypatch.setitem(engines.ADAPTERS, "simulator", WithChildren)  # type: ignore[misc]
+    with start(simulated(), tmp_path) as server:
+        until(lambda: len(sleeping(os.getpid())) == 3, 15, "the engine's children")
+        left = sleeping(os.getpid())
+        assert server.pid
+        guard = psutil.Process(server.pid).parent()
+        assert guard
+        guard.kill()
+        until(lambda: gone(server.pid), 15, "the end of the engine")
+
+        def alive() -> bool:
+            try:
+                return server.alive()
+            except engines.InfrastructureError as error:
+                assert "guard of the engine was killed by signal 9" in str(error)
+                return False
+
+        until(lambda: not alive(), 15, "the session to notice")
+        with pytest.raises(engines.InfrastructureError, match="guard"):
+            server.check()
+    assert all(map(gone, left))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: elsewhere a killed guard leaves its engine")
+def test_when_session_and_guard_are_killed_at_once_the_next_session_ends_what_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leftovers, "PATIENCE_S", 0.2)
+    code = f"{textwrap.dedent(FAMILY)!r}"
+    script = f"""
+    import sys
+    from servebench import engines
+    from servebench.engines.base import Command
+    from servebench.engines.simulator import Simulator
+    class WithChildren(Simulator):
+        def command(self, port):
+            made = super().command(port)
+            return Command(argv=[sys.executable, "-c", {code}, *made.argv[1:3]], env=made.env)
+    engines.ADAPTERS["simulator"] = WithChildren
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script) + textwrap.dedent(SESSION), str(tmp_path / "engine.log")]
+    session = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert session.stdout
+    engine = int(session.stdout.readline())
+    until(lambda: len(sleeping(session.pid)) == 2, 15, "the engine's children")
+    left = sleeping(session.pid)
+    guard = psutil.Process(engine).parent()
+    assert guard
+    for victim in (guard, psutil.Process(session.pid)):
+        victim.suspend()
+    for victim in (guard, psutil.Process(session.pid)):
+        victim.kill()
+    session.communicate(timeout=20)
+    until(lambda: gone(engine), 15, "the end of the engine")
+    assert not any(map(gone, left))  # they have left their group, their session and their parent
+    with start(simulated(), tmp_path) as server:
+        assert server.alive()
+        assert all(map(gone, left))
 
 
 def test_an_engine_that_dies_at_its_start_gives_its_last_words(tmp_path: Path) -> None:

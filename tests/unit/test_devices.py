@@ -1,5 +1,6 @@
 """A session has its devices for itself: the first free ones, of those it may use, until its process ends."""
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -102,19 +103,78 @@ def test_the_same_device_number_on_another_node_is_another_device(monkeypatch):
             assert other.names == ("GPU-000",)
 
 
-def test_a_killed_holder_holds_nothing_and_leaves_word_of_what_to_end():
+def test_a_killed_holder_holds_nothing_and_leaves_word_of_its_container():
     code = """
         import os, signal
         from servebench.engines import devices
         with devices.held("cpu", count=1, uses_gpu=False) as held:
-            held.remember({"processes": [[1, 2.0]]})
+            held.remember("servebench-0123456789ab")
             os.kill(os.getpid(), signal.SIGKILL)
     """
     assert subprocess.run([sys.executable, "-c", textwrap.dedent(code)]).returncode == -9
     with held("cpu", uses_gpu=False) as now:
-        assert now.left() == [{"processes": [[1, 2.0]]}]
+        assert now.left() == ["servebench-0123456789ab"]
         now.forget()
         assert now.left() == []
+
+
+@pytest.mark.parametrize(
+    "note",
+    [b"", b"{}", b"5", b"null", b"[]", b"{", b"\xff", b'{"container": 5}', b'{"container": "-f"}'],
+)
+def test_a_note_that_names_no_container_of_ours_is_no_note(note, tmp_path):
+    (tmp_path / "n1-cpu.lock").write_bytes(note)
+    (tmp_path / "n1-cpu.lock").chmod(0o600)
+    with held("cpu", uses_gpu=False) as now:
+        assert now.left() == []
+
+
+def another_users(path):
+    os.chown(path, 12345, 12345)
+
+
+SQUATTED = {
+    "the folder is another user's": lambda folder, lock: another_users(folder),
+    "others may write to the folder": lambda folder, lock: folder.chmod(0o777),
+    "others may read the folder": lambda folder, lock: folder.chmod(0o755),
+    "the folder is a link": lambda folder, lock: (folder.rename(folder.with_name("real")), folder.symlink_to("real")),
+    "the folder is a file": lambda folder, lock: (folder.rmdir(), folder.touch()),
+    "the lock is a link": lambda folder, lock: lock.symlink_to(folder.with_name("precious")),
+    "the lock is another name of a file": lambda folder, lock: lock.hardlink_to(folder.with_name("precious")),
+    "the lock is another user's": lambda folder, lock: (lock.touch(0o600), another_users(lock)),
+    "others may lock it": lambda folder, lock: (lock.touch(0o600), lock.chmod(0o644)),
+    "the lock is a folder": lambda folder, lock: lock.mkdir(),
+    "the lock is a pipe": lambda folder, lock: os.mkfifo(lock, 0o600),
+}
+
+
+@pytest.mark.parametrize("how", SQUATTED)
+def test_locks_that_others_could_have_laid_are_refused_and_nothing_of_the_users_is_touched(how, tmp_path, monkeypatch):
+    if "another user's" in how and os.getuid() != 0:
+        pytest.skip("needs root, to give a file to another user")
+    precious, folder = tmp_path / "precious", tmp_path / "locks"
+    precious.write_text("kept")
+    precious.chmod(0o600)
+    folder.mkdir(0o700)
+    monkeypatch.setenv("SERVEBENCH_LOCKS", str(folder))
+    SQUATTED[how](folder, folder / "n1-cpu.lock")
+    with pytest.raises(InfrastructureError, match=r"locks.*; (remove it|chmod [67]00)"), held("cpu", uses_gpu=False):
+        pass
+    assert precious.read_text() == "kept"
+
+
+def test_locks_lie_with_the_user_and_nowhere_else(tmp_path, monkeypatch):
+    monkeypatch.delenv("SERVEBENCH_LOCKS")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with held("cpu", uses_gpu=False) as now:
+        assert now.paths == (str(tmp_path / "state/servebench/locks/n1-cpu.lock"),)
+    assert (tmp_path / "state/servebench/locks").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_devices_name_is_no_path(tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu, "gpus", list)
+    with held("../../out", uses_gpu=False):
+        assert [path.name for path in tmp_path.iterdir()] == ["n1-..%2F..%2Fout.lock"]
 
 
 @pytest.mark.parametrize(

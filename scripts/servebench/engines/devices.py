@@ -8,7 +8,6 @@ without such names the one device is the CPU.
 from __future__ import annotations
 
 import fcntl
-import json
 import logging
 import os
 import random
@@ -18,44 +17,57 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Annotated, BinaryIO
+from urllib.parse import quote
+
+import msgspec
+from platformdirs.unix import Unix
 
 from servebench.machine import gpu
 from servebench.machine.gpu import Gpu
-from servebench.machine.infrastructure import InfrastructureError
+from servebench.machine.infrastructure import InfrastructureError, private_file
 
 POLL_S = 0.2
+NAMED_BY = "SERVEBENCH_LOCKS"
 log = logging.getLogger("servebench")
+
+
+class _Left(msgspec.Struct):
+    """Hold what a killed holder leaves and no mark in a process can say: its container's name."""
+
+    container: Annotated[str, msgspec.Meta(pattern=r"\Aservebench-[0-9a-f]{12}\Z")] | None = None
 
 
 @dataclass(frozen=True)
 class Devices:
-    """Devices held: names, the GPUs among them, and the files in which a killed holder leaves what must be ended."""
+    """Devices held: names, the GPUs among them, and the locked files by which this user's sessions hold them."""
 
     names: tuple[str, ...] = ()
     gpus: tuple[Gpu, ...] = ()
-    files: tuple[TextIO, ...] = ()
+    files: tuple[BinaryIO, ...] = ()
+    paths: tuple[str, ...] = ()  # of those files
 
-    def left(self) -> list[dict[str, Any]]:
-        """Return what earlier holders left to be ended: they were killed."""
+    def left(self) -> list[str]:
+        """Return the containers that earlier holders left to be removed: they were killed."""
         found = []
         for file in self.files:
             file.seek(0)
-            with suppress(json.JSONDecodeError):
-                found.append(json.loads(file.read()))
-        return found
+            with suppress(msgspec.DecodeError):  # it was killed while it wrote
+                found.append(msgspec.json.decode(file.read(), type=_Left).container)
+        return [name for name in found if name is not None]
 
-    def remember(self, entry: Mapping[str, Any]) -> None:
-        """Write down what the next holder must end if this one is killed."""
+    def remember(self, container: str) -> None:
+        """Write down the container that the next holder must remove if this one is killed."""
         self.forget()
         for file in self.files:
-            file.write(json.dumps(entry))
+            file.write(msgspec.json.encode(_Left(container)))
             file.flush()
 
     def forget(self) -> None:
-        """Delete what `remember` wrote: nothing is left to be ended."""
+        """Delete what `remember` wrote: nothing is left to be removed."""
         for file in self.files:
-            file.truncate(0)
+            file.seek(0)
+            file.truncate()
 
 
 def node() -> str:
@@ -80,9 +92,9 @@ def held(wanted: str | None, *, count: int, uses_gpu: bool) -> Iterator[Devices]
                 "for as many, or set runtime.device or CUDA_VISIBLE_DEVICES"
             )
         count = len(there)
-    # Not under TMPDIR: batch systems give each job its own, and two jobs on one device must meet.
-    folder = Path(os.environ.get("SERVEBENCH_LOCKS") or f"/tmp/servebench-{os.getuid()}")
-    folder.mkdir(parents=True, exist_ok=True)
+    # Not under TMPDIR: batch systems give each job its own, and two jobs on one device must meet. Not under /tmp, where
+    # another user could make the folder first.
+    folder = Path(os.environ.get(NAMED_BY) or Unix("servebench").user_state_path / "locks").absolute()
     waiting = False
     while True:
         with ExitStack() as stack:
@@ -92,6 +104,7 @@ def held(wanted: str | None, *, count: int, uses_gpu: bool) -> Iterator[Devices]
                     names=tuple(name for name, _, _ in found),
                     gpus=tuple(g for _, g, _ in found if g is not None),
                     files=tuple(file for _, _, file in found),
+                    paths=tuple(str(folder / _lock_name(name)) for name, _, _ in found),
                 )
                 return
         if not waiting:
@@ -118,14 +131,24 @@ def candidates(
 
 def _free(
     there: Sequence[tuple[str, Gpu | None]], count: int, folder: Path, stack: ExitStack
-) -> list[tuple[str, Gpu | None, TextIO]]:
+) -> list[tuple[str, Gpu | None, BinaryIO]]:
     """Hold the first `count` free devices, or as many as are free, until `stack` ends."""
-    found: list[tuple[str, Gpu | None, TextIO]] = []
+    found: list[tuple[str, Gpu | None, BinaryIO]] = []
     for name, device in there:
         if len(found) == count:
             break
-        file = stack.enter_context((folder / f"{node()}-{name}.lock").open("a+", encoding="utf-8"))
-        with suppress(BlockingIOError):
+        file = stack.enter_context(os.fdopen(private_file(folder, _lock_name(name), NAMED_BY), "r+b", buffering=0))
+        try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            found.append((name, device, file))
+        except BlockingIOError:
+            continue
+        except OSError as error:
+            raise InfrastructureError(
+                f"{folder}: its file system has no locks ({error.strerror}); name a folder on another: {NAMED_BY}"
+            ) from None
+        found.append((name, device, file))
     return found
+
+
+def _lock_name(device: str) -> str:
+    return quote(f"{node()}-{device}.lock", safe="")

@@ -19,12 +19,13 @@ from typing import Any
 import httpx
 import psutil
 
-from servebench.engines import runtime
+from servebench.engines import leftovers, runtime
 from servebench.engines.base import Adapter, Command, Difference, LaunchFailed, Server, ask, log_tail
 from servebench.engines.devices import Devices
 from servebench.machine import gpu, host
 from servebench.machine.cpus import allot, numa_nodes
 from servebench.machine.infrastructure import InfrastructureError
+from servebench.machine.lifeline import adopt_orphans
 
 GUARD = Path(__file__).with_name("guard.py")
 ALLOWED = re.compile(
@@ -41,7 +42,6 @@ PORT_ATTEMPTS = 3
 PORT_TAKEN = re.compile(r"couldn't bind|address already in use|bind: address", re.IGNORECASE)
 MEMORY_MARGIN_BYTES = 256 * 2**20
 MEMORY_TIMEOUT_S = 60.0
-SURVIVOR_PATIENCE_S = 15.0
 log = logging.getLogger("servebench")
 
 
@@ -54,7 +54,8 @@ class Process:
         """Start the engine, on `cpus` if any are given. Its output goes to the log; `pid` is the engine's own."""
         log_path.parent.mkdir(parents=True, exist_ok=True)
         options = json.dumps({"stop_timeout_s": stop_timeout_s, "cleanup": command.cleanup, "cpus": cpus})
-        self.launched_ns = time.monotonic_ns()
+        adopt_orphans()  # of the guard, if it is killed
+        self.launched_ns, self._launched_s, self._stopped = time.monotonic_ns(), time.time(), False
         with log_path.open("ab") as log_file:
             self._guard = subprocess.Popen(
                 [sys.executable, "-I", str(GUARD), options, *command.argv],
@@ -80,8 +81,14 @@ class Process:
 
     @property
     def exit_status(self) -> int | None:
-        """The engine's exit status: None while it lives, 128 + signal when a signal ended it."""
-        return self._guard.poll()
+        """The engine's exit status: None while it lives, 128 + signal when a signal ended it.
+
+        Raises `InfrastructureError` when the guard was killed: what the engine did then says nothing about it.
+        """
+        status = self._guard.poll()
+        if status is not None and status < 0 and not self._stopped:
+            raise InfrastructureError(f"the guard of the engine was killed by signal {-status}; run the same again")
+        return status
 
     def stop(self) -> bool:
         """Send SIGTERM, wait, send SIGKILL to every process that is left, and remove the container.
@@ -89,17 +96,18 @@ class Process:
         Returns whether nothing of the engine is left.
         """
         assert self._guard.stdin and self._guard.stdout
+        self._stopped = True
         self._guard.stdin.close()
-        gone = True
         try:
             self._guard.wait(self._stop_timeout_s + 30)
         except subprocess.TimeoutExpired:
-            # A descendant is stuck in the kernel; the guard's end takes the engine with it.
-            self._guard.kill()
+            self._guard.kill()  # a descendant is stuck in the kernel; the guard's end takes the engine with it
             self._guard.wait()
-            gone = False
-            log.error("the engine (pid %d) could not be ended; look for what is left of it", self.pid)
         self._guard.stdout.close()
+        left = leftovers.killed(self._left)
+        gone = not left
+        if left:
+            log.error("what is left of the engine cannot be ended: %s", ", ".join(str(each.pid) for each in left))
         if self.command.container:
             try:
                 runtime.remove_container(self.command.container)
@@ -108,6 +116,11 @@ class Process:
                 log.error("%s", error)
         return gone
 
+    def _left(self) -> list[psutil.Process]:
+        """Find what is left of the engine after the guard's end: nothing, unless the guard was killed."""
+        locks = self.env.get(leftovers.MARK, "").split(os.pathsep)
+        return [*leftovers.marked(filter(None, locks)), *leftovers.adopted(self._launched_s)]
+
 
 @contextmanager
 def running(adapter: Adapter, devices: Devices) -> Iterator[Server]:
@@ -115,8 +128,9 @@ def running(adapter: Adapter, devices: Devices) -> Iterator[Server]:
 
     Raises `LaunchFailed` when the server does not become ready, `InfrastructureError` when it could not be started.
     """
-    for entry in devices.left():
-        _end_survivors(entry)
+    leftovers.end(devices.paths)
+    for container in devices.left():
+        runtime.remove_container(container)
     devices.forget()
     baseline = [_memory_used(device) for device in devices.gpus]
     process, server = _start(adapter, devices)
@@ -139,8 +153,10 @@ def _start(adapter: Adapter, devices: Devices) -> tuple[Process, Server]:
         port = free_port(launch.runtime.ports)
         command = adapter.command(port)
         size = launch.log_path.stat().st_size if launch.log_path.exists() else 0
-        process = Process(command, {**env, **command.env}, launch.log_path, launch.runtime.stop_timeout_s, server_cpus)
-        devices.remember(_survivors(process, command))
+        if command.container:
+            devices.remember(command.container)
+        whole = {**env, **command.env, **leftovers.mark(devices.paths)}
+        process = Process(command, whole, launch.log_path, launch.runtime.stop_timeout_s, server_cpus)
         try:
             return process, ready(adapter, process, port, devices, given)
         except BaseException as error:
@@ -301,47 +317,6 @@ def _verify_owner(process: Process, port: int) -> None:
 
 def _listens(connection: Any, port: int) -> bool:
     return bool(connection.status == psutil.CONN_LISTEN and connection.laddr.port == port)
-
-
-def _survivors(process: Process, command: Command) -> dict[str, Any]:
-    """Return what must be ended when this session and its guard are killed."""
-    born = []
-    for pid in (process.guard_pid, process.pid):
-        with suppress(psutil.NoSuchProcess):
-            born.append([pid, psutil.Process(pid).create_time()])
-    return {"processes": born, "container": command.container}
-
-
-def _end_survivors(entry: Mapping[str, Any]) -> None:
-    """End what a killed session left running: its guard is doing so already, unless the guard was killed too.
-
-    Raises `InfrastructureError` when a process stays: it would disturb what is measured next.
-    """
-    survivors = []
-    for pid, created in entry["processes"]:
-        try:
-            process = psutil.Process(pid)
-            if abs(process.create_time() - created) < 1 and _lives(process):
-                survivors += [process, *process.children(recursive=True)]
-        except psutil.Error:
-            continue
-    if survivors:
-        log.warning("ending what an earlier session left running: %s", ", ".join(str(p.pid) for p in survivors))
-        _, alive = psutil.wait_procs(survivors, timeout=SURVIVOR_PATIENCE_S)
-        for process in alive:
-            process.kill()
-        _, alive = psutil.wait_procs(alive, timeout=SURVIVOR_PATIENCE_S)
-        if stuck := ", ".join(str(process.pid) for process in alive if _lives(process)):
-            raise InfrastructureError(f"processes of an earlier session do not end: {stuck}; restart the machine")
-    if entry.get("container"):
-        runtime.remove_container(entry["container"])
-
-
-def _lives(process: psutil.Process) -> bool:
-    try:
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.Error:
-        return False
 
 
 def _memory_used(device: gpu.Gpu) -> int | None:

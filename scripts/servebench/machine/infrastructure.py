@@ -1,10 +1,11 @@
-"""The error for what a job needs and does not have, and the lock that jobs share."""
+"""The error for what a job needs and does not have, the lock that jobs share, and files that are one user's alone."""
 
 from __future__ import annotations
 
 import errno
 import os
 import re
+import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -67,6 +68,45 @@ def writable(folder: Path, named_by: str) -> Path:
         raise InfrastructureError(
             f"{folder}: cannot be written ({error.strerror}); make it writable, or name another folder: {named_by}"
         ) from None
+
+
+def private_file(folder: Path, name: str, named_by: str) -> int:
+    """Open the file `name` in `folder`, both made if absent, for reading and writing; return the descriptor.
+
+    No link is followed, and both must be this user's alone: whoever could write to them, or lock them, could stop every
+    session or have files truncated. Raises `InfrastructureError`, which says that `named_by` chooses another folder.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            _private(os.fstat(at), folder, "chmod 700", named_by)
+            file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600, dir_fd=at)
+        finally:
+            os.close(at)
+        try:
+            found = os.fstat(file)
+            _private(found, folder / name, "chmod 600", named_by)
+            if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+                raise InfrastructureError(f"{folder / name}: is not an ordinary file; remove it")
+        except BaseException:
+            os.close(file)
+            raise
+    except OSError as error:
+        why = "is a link" if error.errno in (errno.ELOOP, errno.ENOTDIR) else f"cannot be opened ({error.strerror})"
+        where = folder if error.filename is None else folder / error.filename
+        raise InfrastructureError(f"{where}: {why}; remove it, or name another folder: {named_by}") from None
+    return file
+
+
+def _private(found: os.stat_result, path: Path, remedy: str, named_by: str) -> None:
+    if found.st_uid != os.geteuid():
+        raise InfrastructureError(f"{path}: belongs to another user; remove it, or name another folder: {named_by}")
+    if found.st_mode & 0o077:
+        mode = f"{stat.S_IMODE(found.st_mode):o}"
+        raise InfrastructureError(
+            f"{path}: is open to other users (mode {mode}); {remedy}, or name another folder: {named_by}"
+        )
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""End a process when its parent ends, however the parent ends."""
+"""End a process when its parent ends, however the parent ends; and take over what a dead child leaves behind."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def follow_parent(parent: int | None, signum: int = signal.SIGTERM) -> None:
@@ -20,13 +20,23 @@ def follow_parent(parent: int | None, signum: int = signal.SIGTERM) -> None:
     """
     parent = os.getppid() if parent is None else parent
     if sys.platform == "linux":
-        libc = ctypes.CDLL(None, use_errno=True)
-        if libc.prctl(_PR_SET_PDEATHSIG, signum, 0, 0, 0) != 0:
-            raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
+        _prctl(_PR_SET_PDEATHSIG, signum)
     else:
         threading.Thread(target=_watch, args=(parent, signum), daemon=True).start()
     if os.getppid() != parent:
         os.kill(os.getpid(), signum)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent dies (Linux; elsewhere nothing does)."""
+    if sys.platform == "linux":
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _prctl(option: int, value: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option}) failed")
 
 
 def _watch(parent: int, signum: int) -> None:
