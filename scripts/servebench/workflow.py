@@ -39,14 +39,15 @@ ROOMS = {
         "models",
         "plan",
         "load",
+        "words",
         "claims",
         "marks",
         "versions",
         "schema",
         "faults",
     ],
-    "charts": ["charts", "words"],
-    "report": ["report", "charts", "words"],
+    "charts": ["charts"],
+    "report": ["report", "charts"],
 }
 
 FORCED = "SERVEBENCH_FORCED"

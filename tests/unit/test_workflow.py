@@ -170,7 +170,7 @@ def package(tmp_path):
         ("workflow.py", set()),
         ("report/page.css", {"report"}),
         ("charts/style.py", {"charts", "report"}),
-        ("words/labels.yaml", {"charts", "report"}),
+        ("words/labels.yaml", {"tables"}),
         ("tables/derived.py", {"tables"}),
         ("load/figures.py", {"tables"}),
         ("schema.py", {"tables"}),

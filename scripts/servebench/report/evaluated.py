@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 
 from servebench.plan import Plan, Setting
-from servebench.tables.evaluated.comparisons import sentence
 from servebench.tables.files import Row, rows_of
 from servebench.words import LANGUAGES, labels, spoken, words
+from servebench.words import comparisons as said_comparisons
 from servebench.words.numbers import digits
 
 Text = str | Mapping[str, str]  # untranslated, or per language
@@ -106,7 +106,8 @@ def _said(row: Row) -> Mapping[str, str]:
         flips |= {"first": row["noise_first_only"], "second": row["noise_second_only"]}
     more = spoken(f"page.evaluated.{'flips' if known else 'flips_once'}", **flips)
     stop = {"en": ". ", "ja": "。"}
-    return {language: sentence(row, language) + stop[language] + more[language] for language in LANGUAGES}
+    verdict = said_comparisons.said(row)
+    return {language: verdict[language] + stop[language] + more[language] for language in LANGUAGES}
 
 
 def under_load(tables: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
@@ -114,7 +115,7 @@ def under_load(tables: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
     return [
         {name: row[name] for name in ("target", "measure", "n", "questions", "base_only", "other_only")}
         | {"difference": _points(row)}
-        | {"said": {language: sentence(row, language) for language in LANGUAGES}}
+        | {"said": said_comparisons.said(row)}
         for row in rows_of(tables, "under_load")
     ]
 

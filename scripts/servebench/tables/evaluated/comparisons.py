@@ -1,9 +1,9 @@
-"""Compare targets with a baseline, question by question: the table `comparisons` and its sentences. Pure."""
+"""Compare targets with a baseline, question by question: the table `comparisons`. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -188,44 +188,3 @@ def _omnibus(measure: Measure, by_target: Mapping[str, ByQuestion]) -> dict[str,
     held = np.array([[measure.holds(answers[q]) for answers in by_target.values()] for q in sorted(common)], np.bool_)
     test = statistics.cochrans_q(held) if common else None
     return {"cochran_q": test.statistic if test else None, "cochran_p": test.p if test else None}
-
-
-_SENTENCES = {
-    "en": {
-        "higher": "{target} is higher than {baseline} by {size:.1f} points"
-        " (95 % interval {low:+.1f} to {high:+.1f}; p {p_holm:.3f} after Holm)",
-        "lower": "{target} is lower than {baseline} by {size:.1f} points"
-        " (95 % interval {low:+.1f} to {high:+.1f}; p {p_holm:.3f} after Holm)",
-        "none_detected": "no difference detected (n discordant {discordant};"
-        " a difference under {detectable:.1f} points would have been missed)",
-        "none_findable": "no difference detected (n discordant {discordant};"
-        " at so few, a difference of any size would often have been missed)",
-        "cannot_be_significant": "cannot be significant: n discordant {discordant}",
-        "equivalent": "; shown to be within ±{margin:g} points",
-    },
-    "ja": {
-        "higher": "{target} は {baseline} より {size:.1f} ポイント高い"
-        "（95 % 区間 {low:+.1f}〜{high:+.1f}、Holm 補正後 p {p_holm:.3f}）",
-        "lower": "{target} は {baseline} より {size:.1f} ポイント低い"
-        "（95 % 区間 {low:+.1f}〜{high:+.1f}、Holm 補正後 p {p_holm:.3f}）",
-        "none_detected": "差は検出されなかった（不一致 {discordant} 問。"
-        "{detectable:.1f} ポイント未満の差は見逃していたと考えられる）",
-        "none_findable": "差は検出されなかった（不一致 {discordant} 問。この少なさでは、どの大きさの差も見逃しやすい）",
-        "cannot_be_significant": "有意になり得ない（不一致 {discordant} 問）",
-        "equivalent": "。±{margin:g} ポイント以内であることは示された",
-    },
-}
-
-
-def sentence(row: Mapping[str, Any], language: Literal["en", "ja"] = "en") -> str:
-    """Say a row of the table `comparisons` in words.
-
-    "Would have been missed" means in more than one of five such experiments (80 % power), after Holm.
-    """
-    words, kind = _SENTENCES[language], row["verdict"]
-    if kind == "difference":
-        kind = "higher" if row["difference"] > 0 else "lower"
-    elif kind == "none_detected" and row["detectable"] is None:
-        kind = "none_findable"
-    text = words[kind] + (words["equivalent"] if row["equivalent"] else "")
-    return text.format(**row, size=abs(row["difference"]), discordant=row["base_only"] + row["other_only"])

@@ -12,9 +12,9 @@ import pyarrow as pa
 from servebench import schema
 from servebench.plan import Plan
 from servebench.tables.catalogue import SCHEMAS
-from servebench.tables.evaluated.comparisons import sentence
 from servebench.tables.published.concurrency import MARKS
 from servebench.versions import PROMPTS, SAMPLING
+from servebench.words.comparisons import said
 
 VERSION = 2
 TABLES = ("targets", "scores", "comparisons", "agreement", "proofreading", "positions", "under_load")
@@ -40,14 +40,10 @@ def quantization(tables: Mapping[str, pa.Table], plan: Plan) -> dict[str, Any]:
     }
     for name in TABLES:
         rows = schema.rows(tables[name])
-        content[name] = [row | _sentences(row) for row in rows] if name in SENTENCES else rows
+        content[name] = [row | {"sentence": said(row)} for row in rows] if name in SENTENCES else rows
     made: dict[str, Any] = msgspec.to_builtins(content)
     jsonschema.validate(made, SCHEMA)
     return made
-
-
-def _sentences(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {"sentence": {"en": sentence(row, "en"), "ja": sentence(row, "ja")}}
 
 
 def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
