@@ -16,7 +16,7 @@ import pytest
 
 from servebench import ROOT
 from servebench.cli import app as cli
-from servebench.cli import jobs, load_report
+from servebench.cli import calibrate, jobs, load
 from servebench.load.workload import Workload
 from servebench.machine import lifeline
 from servebench.machine.infrastructure import ROOM
@@ -27,8 +27,8 @@ SERVEBENCH = (sys.executable, "-m", "servebench")
 @pytest.mark.parametrize(("zone", "offset"), [("JST-9", r"\+0900"), ("NST3:30", "-0330")])
 def test_a_time_in_a_log_file_has_its_date_and_its_zone(tmp_path: Path, zone: str, offset: str) -> None:
     log = tmp_path / "tables.log"
-    load_report = [*SERVEBENCH, "tables", "--results", str(tmp_path / "none"), "--log", str(log)]
-    assert subprocess.run(load_report, env={**os.environ, "TZ": zone}, capture_output=True).returncode == 1
+    command = [*SERVEBENCH, "tables", "--results", str(tmp_path / "none"), "--log", str(log)]
+    assert subprocess.run(command, env={**os.environ, "TZ": zone}, capture_output=True).returncode == 1
     said = log.read_text(encoding="utf-8")
     at = re.match(rf"\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d{offset} ", said)
     assert at, said
@@ -37,9 +37,9 @@ def test_a_time_in_a_log_file_has_its_date_and_its_zone(tmp_path: Path, zone: st
 
 @pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
 def test_a_terminal_that_cannot_show_japanese_ends_nothing(errors: str) -> None:
-    load_report = [*SERVEBENCH, "plan", "--language", "ja", "--configfile", str(ROOT / "config" / "h200.yaml")]
+    command = [*SERVEBENCH, "plan", "--language", "ja", "--configfile", str(ROOT / "config" / "h200.yaml")]
     env = {**os.environ, "PYTHONIOENCODING": f"ascii:{errors}"}
-    done = subprocess.run(load_report, env=env, cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "\\u" in done.stdout
 
@@ -51,7 +51,8 @@ def test_a_load_that_cannot_be_written_is_said_as_by_every_verb(
     def fails(*arguments: object, **options: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(load_report, f"run_{verb.partition(' ')[0]}", fails)
+    for module in (load, calibrate):
+        monkeypatch.setattr(module, "command", fails)
     with pytest.raises(SystemExit) as end:
         cli.main([*verb.split(), "--out", str(tmp_path)])
     assert end.value.code == 1
@@ -72,7 +73,7 @@ def test_a_load_that_cannot_be_written_is_said_as_by_every_verb(
 )
 def test_the_options_of_load_say_the_mode(options: str, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Workload] = []
-    monkeypatch.setattr(load_report, "run_load", lambda _, workload, *more, **options: asked.append(workload) or 0)
+    monkeypatch.setattr(load, "command", lambda _, workload, *more, **options: asked.append(workload) or 0)
     with pytest.raises(SystemExit) as end:
         cli.main(["load", "--url", "http://127.0.0.1:9", "--model", "m", "--out", "unused", *options.split()])
     assert (end.value.code, [workload.mode for workload in asked]) == (0, [mode])

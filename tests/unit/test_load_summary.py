@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
-from servebench.cli import load_report
+from servebench.cli import load
 from servebench.load import calibrate
 from servebench.load.calibration import Level
 from servebench.load.line import Line
@@ -28,7 +28,7 @@ MET = {"meets_line": True, "target_requests": 20, "failures": 0, "ttft_p95_all_s
     ],
 )
 def test_a_line_that_is_missed_says_by_what(found, said):
-    assert load_report.verdict({**MET, "meets_line": not found, **found}, Line()) == said
+    assert load.verdict({**MET, "meets_line": not found, **found}, Line()) == said
 
 
 @pytest.mark.parametrize(
@@ -39,13 +39,13 @@ def test_a_line_that_is_missed_says_by_what(found, said):
     ],
 )
 def test_how_long_a_load_takes_as_far_as_it_is_known(workload, said):
-    assert load_report.expected(Workload(**{"prompts": "en-short", "max_tokens": 8} | workload), 4) == said
+    assert load.expected(Workload(**{"prompts": "en-short", "max_tokens": 8} | workload), 4) == said
 
 
 def test_each_phase_is_said_once_where_no_bar_can_be_drawn():
     said, on_terminal = io.StringIO(), io.StringIO()
     for console in (Console(file=said, width=80), Console(file=on_terminal, force_terminal=True)):
-        tell = load_report.phases(console)
+        tell = load.phases(console)
         for second in range(3):
             tell("warmup", f": {second} s")
         tell("window", ": 3 s")
@@ -64,4 +64,4 @@ def test_a_calibration_is_announced_and_one_that_is_known_is_not(tmp_path, monke
 
 
 def test_one_user_is_one():
-    assert [load_report.counted(count) for count in (1, 2)] == ["1 user", "2 users"]
+    assert [load.counted(count) for count in (1, 2)] == ["1 user", "2 users"]

@@ -5,7 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from servebench.cli.score import app
+from servebench.cli.verbs import app
 from servebench.faults import Fault
 from servebench.outlook import questions
 from servebench.tasks import TASKS
@@ -178,12 +178,12 @@ def test_bad_replies_are_named_and_nothing_is_written(tmp_path, data, records, c
 
 def test_the_verb_prints_the_totals(tmp_path, data):
     replies, out = written(tmp_path / "r.jsonl", {"question_id": 2, "reply": "答え: 2"}), tmp_path / "out.jsonl"
-    arguments = ["--task", "mgsm", "--replies", str(replies), "--data", str(data), "--out", str(out)]
+    arguments = ["score", "--task", "mgsm", "--replies", str(replies), "--data", str(data), "--out", str(out)]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
     assert "mgsm: 1 of 1 replies correct (100.0 %)" in result.output
     assert json.loads(out.read_text(encoding="utf-8"))["correct"] is True
-    unknown = CliRunner().invoke(app, ["--task", "gsm8k", *arguments[2:]])
+    unknown = CliRunner().invoke(app, ["score", "--task", "gsm8k", *arguments[3:]])
     assert isinstance(unknown.exception, Fault)
     assert "--task: 'gsm8k' is unknown" in str(unknown.exception)
 
@@ -196,7 +196,7 @@ def test_nothing_is_fetched_for_replies_that_cannot_be_read(tmp_path, monkeypatc
         if content is not None:
             file.write_text(content)
         out = tmp_path / "out.jsonl"
-        result = CliRunner().invoke(app, ["--task", "mgsm", "--replies", str(file), "--out", str(out)])
+        result = CliRunner().invoke(app, ["score", "--task", "mgsm", "--replies", str(file), "--out", str(out)])
         assert isinstance(result.exception, Fault), name
         assert f"{name}.jsonl" in str(result.exception)
     assert not fetched

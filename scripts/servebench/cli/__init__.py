@@ -1,1 +1,1 @@
-"""Provide the command line: one thin module for each verb, joined in app.py."""
+"""Provide the command line: options and help in verbs.py, one module for the work of each verb."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import typer
 
-from servebench.cli import conclude, jobs, load, score, verbs
+from servebench.cli import jobs, verbs
 from servebench.cli.messages import tell
 from servebench.faults import Fault
 from servebench.machine.infrastructure import DISK, ROOM
@@ -20,8 +20,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for verb in (verbs, load, score, conclude, jobs):
-    app.registered_commands.extend(verb.app.registered_commands)
+for module in (verbs, jobs):
+    app.registered_commands.extend(module.app.registered_commands)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

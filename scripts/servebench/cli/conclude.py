@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import pyarrow.parquet as pq
 
+from servebench import claims, verdicts
 from servebench.faults import Fault
+from servebench.plan import from_json
+from servebench.plan.layout import Layout
+from servebench.tables.files import read_all
+from servebench.words import LANGUAGES
+from servebench.words.claims import said
 
-app = typer.Typer()
 
-
-@app.command()
-def conclude(
-    results: Annotated[Path, typer.Option(help="results/<experiment>")],
-    language: Annotated[str, typer.Option(help="en or ja.")] = "en",
-) -> None:
-    """Conclude from plan.json and tables/*.parquet alone: print the claims and write tables/verdicts.parquet."""
-    import pyarrow.parquet as pq
-
-    from servebench import claims, verdicts
-    from servebench.plan import from_json
-    from servebench.plan.layout import Layout
-    from servebench.tables.files import read_all
-    from servebench.words import LANGUAGES
-    from servebench.words.claims import said
-
+def command(results: Path, language: str) -> None:
+    """Print the claims in `language` (en or ja), and write tables/verdicts.parquet."""
     if language not in LANGUAGES:
         raise Fault(f"--language: {language} is not one of {', '.join(LANGUAGES)}")
     layout = Layout(results)

@@ -1,114 +1,213 @@
-"""Turn the options of `load` and `calibrate` into an endpoint and a workload."""
+"""Load a server, write the files and print a summary: `servebench load`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from secrets import randbits
-from typing import Annotated, Any
+from typing import Any
 
+import msgspec
 import typer
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn
+from rich.progress import Progress as Bar
+from rich.table import Table
 
-from servebench.load import jsonl
+from servebench.load import calibrate, figures, jsonl
+from servebench.load import line as line_
+from servebench.load.calibration import Calibration, Level
 from servebench.load.endpoint import Endpoint
-from servebench.load.line import Line
+from servebench.load.measurement import Measurement
 from servebench.load.modes import MODES
-from servebench.load.workload import LEAST, MOST, Workload
+from servebench.load.records import write_measurement
+from servebench.load.run import measure
+from servebench.load.workload import Workload
+from servebench.machine import cache
+from servebench.machine.infrastructure import writable
+from servebench.words import marks
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-Option = typer.Option
-# The values of options that are not given.
-_LOAD, _LINE = Workload(), Line()
+# Rows of the printed summary, in order: figure, its name, format.
+_SHOWN = (
+    ("output_tok_s", "output tok/s", "{:,.1f}"),
+    ("user_tok_s", "user tok/s (median)", "{:.1f}"),
+    ("ttft_p50_s", "TTFT p50", "{:.3f} s"),
+    ("ttft_p95_s", "TTFT p95", "{:.3f} s"),
+    ("ttft_p95_all_s", "TTFT p95, failures as +∞", "{:.3f} s"),
+    ("e2e_p50_s", "whole reply p50", "{:.2f} s"),
+    ("inter_chunk_p99_s", "gap between chunks p99", "{:.3f} s"),
+    ("target_requests", "target requests", "{}"),
+    ("failures", "failures among them", "{}"),
+    ("other_failures", "failures among the others", "{}"),
+    ("reasoning_replies", "replies with reasoning", "{}"),
+    ("prompt_tokens_p50", "prompt tokens (median)", "{:.0f}"),
+    ("cached_tokens_mean", "of them cached (mean)", "{:.0f}"),
+    ("output_tokens_mean", "output tokens (mean)", "{:.1f}"),
+    ("in_flight_mean", "streams at once (mean)", "{:.1f}"),
+    ("backlog_end", "backlog at the end", "{}"),
+    ("meets_line", "the line is met", "{}"),
+    ("line_confidence", "confidence in the line's p95", "{:.1%}"),
+)
+_CLIENT = (
+    ("client_cpu_ratio", "CPU of the busiest process", "{:.1%}"),
+    ("client_loop_lag_p99_s", "event-loop lag p99", "{:.4f} s"),
+    ("send_delay_p99_s", "sent later than due p99", "{:.4f} s"),
+)
 
 
-@app.command("load")
-def load(
-    url: Annotated[
-        str, Option(help="Address of the server, e.g. http://127.0.0.1:8000, its API or its chat completions.")
-    ],
-    model: Annotated[str, Option(help="The model, as the server calls it.")],
-    out: Annotated[Path, Option(help="Folder for requests.parquet, chunks.parquet and summary.json.")],
-    users: Annotated[
-        int, Option(min=1, help="Simulated people (open loop, trace: connections opened beforehand).")
-    ] = 1,
-    warmup: Annotated[float, Option(help="Seconds, and until every user's first request has ended.")] = _LOAD.warmup_s,
-    window: Annotated[float, Option(help="Seconds of the measurement.")] = _LOAD.window_s,
-    min_targets: Annotated[
-        int | None, Option(help="Lengthen the window until this many requests were sent in it.")
-    ] = None,
-    requests: Annotated[int | None, Option(help="Instead of a window: this many requests, timed as a whole.")] = None,
-    rate: Annotated[float | None, Option(help="Open loop: requests per second, whatever the server does.")] = None,
-    arrivals: Annotated[str, Option(help="Open loop: poisson or constant.")] = _LOAD.arrivals,
-    think: Annotated[
-        str | None,
-        Option(help="Pause before the next request: SECONDS, exp:MEAN, uniform:LOW,HIGH or lognormal:MEAN,SIGMA."),
-    ] = None,
-    turns: Annotated[int | None, Option(help="Hold conversations of this many turns with growing history.")] = None,
-    trace: Annotated[Path | None, Option(help="JSONL of arrival_s, prompt or messages, max_tokens.")] = None,
-    shared_prefix: Annotated[
-        int | None, Option(help="About this many tokens of system prompt, the same for all.")
-    ] = None,
-    prompts: Annotated[
-        str, Option(help="A built-in set, a folder with set.yaml, or a JSONL or ShareGPT file.")
-    ] = _LOAD.prompts,
-    system: Annotated[str | None, Option(help="System message instead of the set's.")] = None,
-    instruction: Annotated[str | None, Option(help="Instruction instead of the set's.")] = None,
-    max_tokens: Annotated[int, Option(min=1, help="Most output tokens of a reply.")] = _LOAD.max_tokens,
-    temperature: float = _LOAD.temperature,
-    top_p: float = _LOAD.top_p,
-    seed: Annotated[
-        int | None,
-        Option(help="Seed of prompts, number lines, pauses, arrivals; default: new each time, so that no cache helps."),
-    ] = None,
-    timeout: Annotated[float, Option(help="Seconds from sending to the end of a reply.")] = _LOAD.timeout_s,
-    idle_timeout: Annotated[float | None, Option(help="Seconds of silence in a reply; pings are silence.")] = None,
-    connect_timeout: float = _LOAD.connect_timeout_s,
-    spread: Annotated[
-        float | None, Option(help="Seconds over which users start; default: one answer's length.")
-    ] = None,
-    processes: Annotated[int | None, Option(min=1, help="Worker processes; default: 1, from 32 users on 4.")] = None,
-    extra: Annotated[str, Option(help="JSON object merged over the request's body; null removes a key.")] = "{}",
-    header: Annotated[list[str] | None, Option(help="NAME: VALUE, sent with each request; may be repeated.")] = None,
-    api_key_env: Annotated[str | None, Option(help="Environment variable that holds the bearer token.")] = None,
-    tokenizer: Annotated[Path | None, Option(help="tokenizer.json, for servers that send no usage.")] = None,
-    keep_text: Annotated[bool, Option(help="Keep the replies in requests.parquet.")] = False,
-    line_ttft: Annotated[float, Option(help="The line: TTFT p95 at most, seconds.")] = _LINE.ttft_p95_s,
-    line_speed: Annotated[float, Option(help="The line: tokens per second for one user at least.")] = _LINE.user_tok_s,
+def command(
+    endpoint: Endpoint,
+    workload: Workload,
+    users: int,
+    out: Path,
+    *,
+    processes: int | None,
+    seed: int,
+    line: line_.Line,
+) -> int:
+    """Load a server; write requests.parquet, chunks.parquet and summary.json into `out` and print the summary.
+
+    Returns the exit status: 1 when any request failed, else 0.
+    """
+    writable(out, "--out")
+    console = Console(stderr=True)
+    tell = phases(console)
+    tell(expected(workload, users))
+    columns = (TextColumn("{task.fields[phase]}"), BarColumn(), TextColumn("{task.fields[counts]}"))
+    with Bar(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("load", total=None, phase="starting", counts="")
+
+        def show(state: dict[str, Any]) -> None:
+            counts = f"{state['elapsed_s']:.0f} s, {state['running']} running, {state['finished']} finished"
+            if state["failures"]:
+                counts += f", [red]{state['failures']} failed"
+            tell(state["phase"], f": {counts}")
+            bar.update(task, completed=state["elapsed_s"], total=state["total_s"], phase=state["phase"], counts=counts)
+
+        measured = measure(endpoint, workload, users, processes=processes, seed=seed, progress=show)
+    known = calibrate.known(cache.root(), processes=processes)
+    found = figures.measurement_figures(
+        measured.requests,
+        measured.chunks,
+        measured.meta,
+        line,
+        calibrated_users=known.max_users if known else None,
+    )
+    summary = {**found, "meta": msgspec.to_builtins(measured.meta), "calibration": msgspec.to_builtins(known)}
+    write_measurement(out, measured.requests, measured.chunks, summary)
+    _print_summary(Console(), endpoint.model, measured, {**found, "meets_line": verdict(found, line)}, known)
+    return 1 if _failed(found) else 0
+
+
+def expected(workload: Workload, count: int) -> str:
+    """Announce the load and, where it is known, its duration."""
+    whole = workload.way.ends_itself
+    takes = "" if whole else f": at least {workload.warmup_s + workload.window_s:.0f} s, and until the last reply"
+    return f"loading with {counted(count)}{takes}"
+
+
+def phases(console: Console) -> Callable[..., None]:
+    """Make a function that prints the first message of each phase, for consoles that cannot draw a bar."""
+    said: set[str] = set()
+
+    def tell(phase: str, more: str = "") -> None:
+        if not console.is_terminal and phase not in said:
+            said.add(phase)
+            console.print(f"{phase}{more}", highlight=False)
+
+    return tell
+
+
+def counted(count: int) -> str:
+    """Count users in words: "1 user", "4 users"."""
+    return f"{count} user{'' if count == 1 else 's'}"
+
+
+def verdict(found: dict[str, Any], line: line_.Line) -> str:
+    """Say whether the line is met, and if not, which figures miss it."""
+    if found["meets_line"]:
+        return "yes"
+    misses = []
+    if found["target_requests"] < line.min_targets:
+        misses.append(f"{found['target_requests']} requests of {line.min_targets}")
+    if found["failures"]:
+        misses.append(f"{found['failures']} failed")
+    ttft_s, speed = found["ttft_p95_all_s"], found["user_tok_s"]
+    if ttft_s is not None and ttft_s > line.ttft_p95_s:
+        misses.append(f"TTFT p95 {ttft_s:.3f} s, at most {line.ttft_p95_s:g}")
+    if speed is not None and speed < line.user_tok_s:
+        misses.append(f"{speed:.1f} tok/s for one user, at least {line.user_tok_s:g}")
+    elif speed is None and not misses:
+        misses.append("no reply in more than one piece, so no speed")
+    return f"no: {'; '.join(misses)}"
+
+
+def _failed(found: dict[str, Any]) -> int:
+    return int(found["failures"]) + int(found["other_failures"])
+
+
+def _print_summary(
+    console: Console, model: str, measured: Measurement, found: dict[str, Any], known: Calibration | None
 ) -> None:
-    """Load any OpenAI-compatible chat server and report what its users would get. Exit code 1 when a request failed."""
-    from servebench.cli.load_report import run_load
-
-    values: dict[str, Any] = {
-        "prompts": prompts,
-        "max_tokens": max_tokens,
-        "temperature": temperature,
-        "top_p": top_p,
-        "warmup_s": warmup,
-        "window_s": window,
-        "timeout_s": timeout,
-        "idle_timeout_s": idle_timeout,
-        "connect_timeout_s": connect_timeout,
-        "min_targets": min_targets,
-        "requests": requests,
-        "rate": rate,
-        "arrivals": arrivals,
-        "think": think,
-        "turns": turns,
-        "trace": None if trace is None else str(trace),
-        "shared_prefix_tokens": shared_prefix,
-        "system": system,
-        "instruction": instruction,
-        "tokenizer": None if tokenizer is None else str(tokenizer),
-        "spread_s": spread,
-        "keep_text": keep_text,
-    }
-    values["mode"] = _mode(values)
-    endpoint = Endpoint(url=url, model=model, extra=_object(extra), api_key_env=api_key_env, headers=_headers(header))
-    line = Line(ttft_p95_s=line_ttft, user_tok_s=line_speed)
-    seed = randbits(32) if seed is None else seed
-    raise typer.Exit(run_load(endpoint, Workload(**values), users, out, processes=processes, seed=seed, line=line))
+    meta = measured.meta
+    window = f"{found['window_s']:.1f} s" if found["window_s"] else "nothing"
+    title = f"{model} · {meta.mode} · {counted(meta.users)} · {window}"
+    table = Table(title=title, min_width=56)
+    table.add_column("figure")
+    table.add_column("value", justify="right")
+    _rows(table, found, _SHOWN)
+    for name in sorted(found):
+        if name.startswith("failures_") and found[name]:
+            table.add_row(f"  {name.removeprefix('failures_')}", f"[red]{found[name]}")
+    table.add_section()
+    table.add_row("[bold]this client", "")
+    _rows(table, found, _CLIENT)
+    for words, value in client_error(known, meta.users):
+        table.add_row(words, value)
+    console.print(table)
+    if meta.prompts and meta.prompts.skipped:
+        words = "conversations without a question were skipped"
+        console.print(f"[yellow]{meta.prompts.name}: {meta.prompts.skipped} {words}")
+    if found["invalid_reasons"]:
+        console.print(f"not valid: {marks.told(found['invalid_reasons'], 'en')}", style="yellow", markup=False)
+    evidence = [error for error in measured.requests.filter(_broken(measured))["error"].to_pylist() if error]
+    if evidence:
+        console.print("first failure:", style="red")
+        console.print(evidence[0], markup=False, highlight=False)
 
 
-def _mode(values: dict[str, Any]) -> str:
+def _broken(measured: Measurement) -> Any:
+    return [status not in ("ok", "cancelled") for status in measured.requests["status"].to_pylist()]
+
+
+def _rows(table: Table, found: dict[str, Any], shown: tuple[tuple[str, str, str], ...]) -> None:
+    for name, words, form in shown:
+        value = found.get(name)
+        if value is not None:
+            table.add_row(words, form.format(value))
+
+
+def client_error(known: Calibration | None, users: int) -> list[tuple[str, str]]:
+    """Return (words, value) of the client's own error on this machine.
+
+    It is the error at the smallest calibrated number of users that is not below `users`.
+    """
+    levels = [level for level in known.levels if level.users >= users] if known else []
+    if not levels:
+        return [("its error", f"unknown; servebench calibrate --users {users}")]
+    level = min(levels, key=lambda one: one.users)
+    return [
+        (f"TTFT error p50/p99 (ms) at {level.users} users", pair_ms(level, "ttft_error")),
+        (f"arrival error p50/p99 (ms) at {level.users} users", pair_ms(level, "arrival_error")),
+    ]
+
+
+def pair_ms(level: Level, name: str) -> str:
+    """Format the median and the 99th percentile of an error in ms: "0.12/0.80"."""
+    values = (getattr(level, f"{name}_{percentile}_s") for percentile in ("p50", "p99"))
+    return "/".join("–" if value is None else f"{value * 1e3:.2f}" for value in values)
+
+
+def mode(values: dict[str, Any]) -> str:
     """Return the mode whose option was given; a shared prefix goes with every mode, and is a mode only on its own."""
     asked = [name for name, way in MODES.items() if way.needs and values[way.needs] is not None]
     ways = [name for name in asked if name != "shared-prefix"]
@@ -118,42 +217,18 @@ def _mode(values: dict[str, Any]) -> str:
     return next(iter([*ways, *asked]), "closed")
 
 
-def _object(text: str) -> dict[str, Any]:
+def json_object(text: str) -> dict[str, Any]:
+    """Read the JSON object of `--extra`."""
     found = jsonl.value("--extra", text.encode(errors="surrogatepass"), "give one JSON object")
     if not isinstance(found, dict):
         raise typer.BadParameter(f"--extra: {text!r} is not a JSON object")
     return found
 
 
-def _headers(lines: list[str] | None) -> dict[str, str]:
+def headers(lines: list[str] | None) -> dict[str, str]:
+    """Split each `NAME: VALUE` of `--header`; names in lower case."""
     pairs = [line.partition(":") for line in lines or []]
     for name, colon, _ in pairs:
         if not colon:
             raise typer.BadParameter(f"--header: {name!r} is not NAME: VALUE")
     return {name.strip().lower(): value.strip() for name, _, value in pairs}
-
-
-@app.command("calibrate")
-def calibrate(
-    out: Annotated[Path, Option(help="Folder for calibration.json.")],
-    users: Annotated[str, Option(help="Numbers of users, separated by commas.")] = "1,16,64,128,256",
-    window: Annotated[float, Option(help="Seconds of each measurement.")] = 5.0,
-    processes: Annotated[int | None, Option(min=1, help="Worker processes; default: 1, from 32 users on 4.")] = None,
-    cpus: Annotated[
-        int | None, Option(min=1, help="CPUs for the load, as a setting's cpus: {load: N}; default: all.")
-    ] = None,
-) -> None:
-    """Measure this client's timing error on this machine with a clock server. Exit code 1 beyond the bounds."""
-    from servebench.cli.load_report import run_calibrate
-    from servebench.machine.cpus import allot
-
-    try:
-        counts = [int(count) for count in users.split(",")]
-    except ValueError:
-        counts = []
-    if not counts or min(counts) < 1:
-        raise typer.BadParameter(f"--users: {users!r} is not positive integers separated by commas")
-    if not LEAST <= window <= MOST:
-        raise typer.BadParameter(f"--window: {window} is not from {LEAST:g} to {MOST:g} seconds")
-    alone = allot({"load": cpus})["load"] if cpus else []
-    raise typer.Exit(run_calibrate(counts, out, window_s=window, processes=processes, cpus=alone))

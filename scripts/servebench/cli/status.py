@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from servebench.cli import watch
-from servebench.cli.load_report import counted
+from servebench.cli.load import counted
 from servebench.faults import Fault
 from servebench.load.jsonl import sendable
 from servebench.outlook import duration, inventory

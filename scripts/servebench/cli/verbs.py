@@ -1,6 +1,7 @@
-"""Define the verbs a user types; each verb's module is imported only when the verb is called.
+"""Define the options and help of every verb a user types; the module named like the verb does the work.
 
-So `load` and `calibrate` run where only the base dependencies are installed.
+That module is imported only when its verb is called, so `load` and `calibrate` run where only the base dependencies are
+installed.
 """
 
 from __future__ import annotations
@@ -8,22 +9,28 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 from pathlib import Path
+from secrets import randbits
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 import servebench
 from servebench.cli.messages import start
 from servebench.faults import Fault
+from servebench.load.endpoint import Endpoint
+from servebench.load.line import Line
+from servebench.load.workload import LEAST, MOST, Workload
 from servebench.plan.layout import RESULTS
 
 app = typer.Typer()
 
-ConfigFiles = Annotated[
-    list[Path] | None, typer.Option("--configfile", help="As for snakemake; default: the quick start.")
-]
+# The values of options that are not given.
+_LOAD, _LINE = Workload(), Line()
+
+ConfigFiles = Annotated[list[Path] | None, Option("--configfile", help="As for snakemake; default: the quick start.")]
 Overrides = Annotated[
-    list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="As for snakemake, over the files.")
+    list[str] | None, Option("--config", metavar="KEY=VALUE", help="As for snakemake, over the files.")
 ]
 
 
@@ -51,7 +58,7 @@ def pull(configfile: ConfigFiles = None, config: Overrides = None) -> None:
 def show_plan(
     configfile: ConfigFiles = None,
     config: Overrides = None,
-    language: Annotated[str, typer.Option(help="en or ja, for the texts of the configuration.")] = "en",
+    language: Annotated[str, Option(help="en or ja, for the texts of the configuration.")] = "en",
 ) -> None:
     """Show what an experiment measures, how long it takes, what it needs and what is missing. Starts nothing."""
     from servebench.cli import plan as plan_command
@@ -61,12 +68,12 @@ def show_plan(
 
 @app.command("kv-cache")
 def show_kv_cache(
-    model: Annotated[str, typer.Option(help="A GGUF file, a config.json, or hf://owner/repository@revision.")],
-    tokens: Annotated[int | None, typer.Option(help="Tokens of each stream.")] = None,
-    streams: Annotated[int, typer.Option(help="Number of streams.")] = 1,
-    gib: Annotated[str | None, typer.Option(help="Calculate how many tokens fit into this many GiB.")] = None,
-    key_type: Annotated[str, typer.Option(help="Type of the keys: f16, q8_0, ...")] = "f16",
-    value_type: Annotated[str, typer.Option(help="Type of the values.")] = "f16",
+    model: Annotated[str, Option(help="A GGUF file, a config.json, or hf://owner/repository@revision.")],
+    tokens: Annotated[int | None, Option(help="Tokens of each stream.")] = None,
+    streams: Annotated[int, Option(help="Number of streams.")] = 1,
+    gib: Annotated[str | None, Option(help="Calculate how many tokens fit into this many GiB.")] = None,
+    key_type: Annotated[str, Option(help="Type of the keys: f16, q8_0, ...")] = "f16",
+    value_type: Annotated[str, Option(help="Type of the values.")] = "f16",
 ) -> None:
     """Calculate the memory of the KV cache: bytes = 2 x layers x KV heads x head size x tokens x bytes per element."""
     from servebench.cli import kv_cache
@@ -91,7 +98,7 @@ def status(configfile: ConfigFiles = None, config: Overrides = None) -> None:
 def watch(
     configfile: ConfigFiles = None,
     config: Overrides = None,
-    once: Annotated[bool, typer.Option("--once", help="Print the present state and exit.")] = False,
+    once: Annotated[bool, Option("--once", help="Print the present state and exit.")] = False,
 ) -> None:
     """Watch an experiment while it runs: running jobs, finished measurements, time left."""
     from servebench.cli import watch
@@ -103,9 +110,9 @@ def watch(
 
 @app.command()
 def compare(
-    first: Annotated[str, typer.Argument(metavar="A", help="An experiment's name, or its folder of results.")],
-    second: Annotated[str, typer.Argument(metavar="B")],
-    out: Annotated[Path | None, typer.Option(help="Also write a page to this file.")] = None,
+    first: Annotated[str, Argument(metavar="A", help="An experiment's name, or its folder of results.")],
+    second: Annotated[str, Argument(metavar="B")],
+    out: Annotated[Path | None, Option(help="Also write a page to this file.")] = None,
 ) -> None:
     """Compare two experiments side by side: another machine, another version, another day."""
     from servebench.cli import compare
@@ -115,11 +122,11 @@ def compare(
 
 @app.command()
 def discard(
-    run: Annotated[str, typer.Argument()],
-    setting: Annotated[str, typer.Argument()],
-    why: Annotated[str, typer.Option(help="The reason, kept with the record.")],
-    round_: Annotated[int | None, typer.Option("--round", help="Only this round.")] = None,
-    users: Annotated[int | None, typer.Option(help="Only this number of users.")] = None,
+    run: Annotated[str, Argument()],
+    setting: Annotated[str, Argument()],
+    why: Annotated[str, Option(help="The reason, kept with the record.")],
+    round_: Annotated[int | None, Option("--round", help="Only this round.")] = None,
+    users: Annotated[int | None, Option(help="Only this number of users.")] = None,
     configfile: ConfigFiles = None,
     config: Overrides = None,
 ) -> None:
@@ -134,12 +141,152 @@ def discard(
 
 @app.command()
 def columns(
-    table: Annotated[str | None, typer.Argument(help="Only this table, such as measurements.")] = None,
+    table: Annotated[str | None, Argument(help="Only this table, such as measurements.")] = None,
 ) -> None:
     """Explain what a row of each table is, and what each column means (docs/tables.md)."""
     from servebench.tables import columns as tables
 
     print("\n".join(tables.text(table)))
+
+
+@app.command("load")
+def load(
+    url: Annotated[
+        str, Option(help="Address of the server, e.g. http://127.0.0.1:8000, its API or its chat completions.")
+    ],
+    model: Annotated[str, Option(help="The model, as the server calls it.")],
+    out: Annotated[Path, Option(help="Folder for requests.parquet, chunks.parquet and summary.json.")],
+    users: Annotated[
+        int, Option(min=1, help="Simulated people (open loop, trace: connections opened beforehand).")
+    ] = 1,
+    warmup: Annotated[float, Option(help="Seconds, and until every user's first request has ended.")] = _LOAD.warmup_s,
+    window: Annotated[float, Option(help="Seconds of the measurement.")] = _LOAD.window_s,
+    min_targets: Annotated[
+        int | None, Option(help="Lengthen the window until this many requests were sent in it.")
+    ] = None,
+    requests: Annotated[int | None, Option(help="Instead of a window: this many requests, timed as a whole.")] = None,
+    rate: Annotated[float | None, Option(help="Open loop: requests per second, whatever the server does.")] = None,
+    arrivals: Annotated[str, Option(help="Open loop: poisson or constant.")] = _LOAD.arrivals,
+    think: Annotated[
+        str | None,
+        Option(help="Pause before the next request: SECONDS, exp:MEAN, uniform:LOW,HIGH or lognormal:MEAN,SIGMA."),
+    ] = None,
+    turns: Annotated[int | None, Option(help="Hold conversations of this many turns with growing history.")] = None,
+    trace: Annotated[Path | None, Option(help="JSONL of arrival_s, prompt or messages, max_tokens.")] = None,
+    shared_prefix: Annotated[
+        int | None, Option(help="About this many tokens of system prompt, the same for all.")
+    ] = None,
+    prompts: Annotated[
+        str, Option(help="A built-in set, a folder with set.yaml, or a JSONL or ShareGPT file.")
+    ] = _LOAD.prompts,
+    system: Annotated[str | None, Option(help="System message instead of the set's.")] = None,
+    instruction: Annotated[str | None, Option(help="Instruction instead of the set's.")] = None,
+    max_tokens: Annotated[int, Option(min=1, help="Most output tokens of a reply.")] = _LOAD.max_tokens,
+    temperature: float = _LOAD.temperature,
+    top_p: float = _LOAD.top_p,
+    seed: Annotated[
+        int | None,
+        Option(help="Seed of prompts, number lines, pauses, arrivals; default: new each time, so that no cache helps."),
+    ] = None,
+    timeout: Annotated[float, Option(help="Seconds from sending to the end of a reply.")] = _LOAD.timeout_s,
+    idle_timeout: Annotated[float | None, Option(help="Seconds of silence in a reply; pings are silence.")] = None,
+    connect_timeout: float = _LOAD.connect_timeout_s,
+    spread: Annotated[
+        float | None, Option(help="Seconds over which users start; default: one answer's length.")
+    ] = None,
+    processes: Annotated[int | None, Option(min=1, help="Worker processes; default: 1, from 32 users on 4.")] = None,
+    extra: Annotated[str, Option(help="JSON object merged over the request's body; null removes a key.")] = "{}",
+    header: Annotated[list[str] | None, Option(help="NAME: VALUE, sent with each request; may be repeated.")] = None,
+    api_key_env: Annotated[str | None, Option(help="Environment variable that holds the bearer token.")] = None,
+    tokenizer: Annotated[Path | None, Option(help="tokenizer.json, for servers that send no usage.")] = None,
+    keep_text: Annotated[bool, Option(help="Keep the replies in requests.parquet.")] = False,
+    line_ttft: Annotated[float, Option(help="The line: TTFT p95 at most, seconds.")] = _LINE.ttft_p95_s,
+    line_speed: Annotated[float, Option(help="The line: tokens per second for one user at least.")] = _LINE.user_tok_s,
+) -> None:
+    """Load any OpenAI-compatible chat server and report what its users would get. Exit code 1 when a request failed."""
+    from servebench.cli import load
+
+    values: dict[str, Any] = {
+        "prompts": prompts,
+        "max_tokens": max_tokens,
+        "temperature": temperature,
+        "top_p": top_p,
+        "warmup_s": warmup,
+        "window_s": window,
+        "timeout_s": timeout,
+        "idle_timeout_s": idle_timeout,
+        "connect_timeout_s": connect_timeout,
+        "min_targets": min_targets,
+        "requests": requests,
+        "rate": rate,
+        "arrivals": arrivals,
+        "think": think,
+        "turns": turns,
+        "trace": None if trace is None else str(trace),
+        "shared_prefix_tokens": shared_prefix,
+        "system": system,
+        "instruction": instruction,
+        "tokenizer": None if tokenizer is None else str(tokenizer),
+        "spread_s": spread,
+        "keep_text": keep_text,
+    }
+    values["mode"] = load.mode(values)
+    body, headers = load.json_object(extra), load.headers(header)
+    endpoint = Endpoint(url=url, model=model, extra=body, api_key_env=api_key_env, headers=headers)
+    line = Line(ttft_p95_s=line_ttft, user_tok_s=line_speed)
+    seed = randbits(32) if seed is None else seed
+    raise typer.Exit(load.command(endpoint, Workload(**values), users, out, processes=processes, seed=seed, line=line))
+
+
+@app.command("calibrate")
+def calibrate(
+    out: Annotated[Path, Option(help="Folder for calibration.json.")],
+    users: Annotated[str, Option(help="Numbers of users, separated by commas.")] = "1,16,64,128,256",
+    window: Annotated[float, Option(help="Seconds of each measurement.")] = 5.0,
+    processes: Annotated[int | None, Option(min=1, help="Worker processes; default: 1, from 32 users on 4.")] = None,
+    cpus: Annotated[
+        int | None, Option(min=1, help="CPUs for the load, as a setting's cpus: {load: N}; default: all.")
+    ] = None,
+) -> None:
+    """Measure this client's timing error on this machine with a clock server. Exit code 1 beyond the bounds."""
+    from servebench.cli import calibrate
+    from servebench.machine.cpus import allot
+
+    try:
+        counts = [int(count) for count in users.split(",")]
+    except ValueError:
+        counts = []
+    if not counts or min(counts) < 1:
+        raise typer.BadParameter(f"--users: {users!r} is not positive integers separated by commas")
+    if not LEAST <= window <= MOST:
+        raise typer.BadParameter(f"--window: {window} is not from {LEAST:g} to {MOST:g} seconds")
+    alone = allot({"load": cpus})["load"] if cpus else []
+    raise typer.Exit(calibrate.command(counts, out, window_s=window, processes=processes, cpus=alone))
+
+
+@app.command()
+def score(
+    task: Annotated[str, Option(help="jcommonsenseqa, mgsm or proofreading.")],
+    replies: Annotated[Path, Option(help="question_id and reply per line (JSON Lines).")],
+    out: Annotated[Path, Option(help="question_id, extracted, rule, correct per line (JSON Lines).")],
+    data: Annotated[Path | None, Option(help="The questions; by default the task's full set.")] = None,
+    mirror: Annotated[str | None, Option(help="Directory or address to fetch published data from.")] = None,
+) -> None:
+    """Score replies you already have, and print the totals."""
+    from servebench.cli import score
+
+    score.command(task, replies, out, data, mirror)
+
+
+@app.command()
+def conclude(
+    results: Annotated[Path, Option(help="results/<experiment>")],
+    language: Annotated[str, Option(help="en or ja.")] = "en",
+) -> None:
+    """Conclude from plan.json and tables/*.parquet alone: print the claims and write tables/verdicts.parquet."""
+    from servebench.cli import conclude
+
+    conclude.command(results, language)
 
 
 def read_plan(configfile: list[Path] | None, config: list[str] | None) -> Any:
