@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from exchanges import delta, exchange, load_meta, usage
-from servebench.load.figures import line_confidence, measurement_figures, percentile
+from servebench.load.figures import measurement_figures
 from servebench.load.line import Line
+from servebench.load.percentiles import line_confidence, percentile
 from servebench.load.stream import to_tables
 
 SECONDS = st.floats(0, 1e6, allow_nan=False)

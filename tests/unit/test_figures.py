@@ -8,9 +8,10 @@ import pyarrow as pa
 import pytest
 
 from exchanges import delta, event, exchange, load_meta, usage
-from servebench.load.figures import line_confidence, mean, measurement_figures, median, percentile
+from servebench.load.figures import measurement_figures
 from servebench.load.line import Line
 from servebench.load.measurement import Address, Client, ClientProcess
+from servebench.load.percentiles import line_confidence, mean, median, percentile
 from servebench.load.stream import to_tables
 from servebench.marks import mark
 

@@ -31,9 +31,10 @@ from msgspec.structs import replace
 
 from servebench.load.calibration import Calibration, Level
 from servebench.load.clock_server import Schedule, running
+from servebench.load.doubts import CLIENT_CPU_LIMIT
 from servebench.load.endpoint import Endpoint
-from servebench.load.figures import CLIENT_CPU_LIMIT, percentile
 from servebench.load.measurement import Measurement
+from servebench.load.percentiles import percentile
 from servebench.load.run import run
 from servebench.load.workload import Workload
 from servebench.machine import processor

@@ -37,8 +37,8 @@ from servebench.load import reach
 from servebench.load.arrivals import Pause, schedule_ns
 from servebench.load.clock_server import read_clock
 from servebench.load.exchange import Exchange
-from servebench.load.figures import percentile
 from servebench.load.limits import raise_nofile
+from servebench.load.percentiles import percentile
 from servebench.load.requests import Requests
 from servebench.load.stream import parse, to_tables
 from servebench.load.tokens import counter

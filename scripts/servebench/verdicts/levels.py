@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from servebench.claims import Claim
-from servebench.load.figures import line_confidence
 from servebench.load.line import Line
+from servebench.load.percentiles import line_confidence
 from servebench.marks import Mark, mark
 from servebench.plan import Plan, Setting
 from servebench.tables.files import Row, rows_of
