@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 # Raised by hand when a change alters *what is measured*; results of another PROTOCOL are measured again.
-PROTOCOL: int = 1
+# 1: each measurement drew an order of documents of its own; every round ran the settings in the same order.
+# 2: in a round all settings get the same documents in the same order; even rounds run the settings backwards.
+PROTOCOL: int = 2
 
 
 # Raised by hand when a change alters *what is asked* (a prompt's wording, sampling); then everything is asked again.

@@ -80,8 +80,9 @@ class Job:
     """Describe a rule that starts an engine: the sessions of a setting, or the evaluation of a target.
 
     name: of its logs and specs; in a session's name and files stands the wildcard "{round}". digest: of its spec.
-    priority: all of round 1 in the experiment's order, then all of round 2, then the evaluations; no job waits for
-    files of another round. resources: what a batch system must allocate. options: the verb and its options.
+    priority: all of round 1 in the experiment's order, all of round 2 backwards, and so on, then the evaluations; no
+    job waits for files of another round. resources: what a batch system must allocate. options: the verb and its
+    options.
     """
 
     rule: str
@@ -190,7 +191,9 @@ class Targets:
         spec = planning.session_spec(self.plan, setting)
 
         def priority(wildcards: Any) -> int:
-            return (self.plan.rounds - int(wildcards.round) + 1) * 1000 - rank
+            backwards = len(self.plan.settings) - 1 - rank
+            round_ = int(wildcards.round)
+            return (self.plan.rounds - round_ + 1) * 1000 - (rank if round_ % 2 else backwards)
 
         def options(wildcards: Any, resources: Any) -> str:
             return self._options("session", spec, "--round", wildcards.round, "--rank", str(rank))

@@ -68,6 +68,23 @@ def test_a_user_never_has_two_requests_in_flight(closed):
             assert one["end_ns"] <= following["scheduled_ns"] <= following["sent_ns"]
 
 
+def test_each_user_asks_the_same_in_the_same_order_whatever_the_speed_and_the_number_of_processes(closed):
+    faster, _ = measured(lambda _: reply(2), 6, processes=3)
+
+    def asked(measurement):
+        found = defaultdict(list)
+        for row in sorted(rows(measurement, "user", "prompt_id", "sent_ns"), key=lambda row: row["sent_ns"]):
+            found[row["user"]].append(row["prompt_id"])
+        return found
+
+    one, other = asked(closed[0]), asked(faster)
+    for user in range(6):
+        common = min(len(one[user]), len(other[user]))
+        assert common > 3
+        assert one[user][:common] == other[user][:common]
+    assert len({prompts[0] for prompts in one.values()}) == 6
+
+
 def test_every_request_the_server_saw_is_in_the_records_once(closed):
     measurement, server = closed
     ids = measurement.requests["request_id"].to_pylist()

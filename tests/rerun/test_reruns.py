@@ -8,6 +8,7 @@ import subprocess
 import zipfile
 from pathlib import Path
 
+import pyarrow.compute as pc
 import pytest
 
 from servebench import charts, tables
@@ -39,11 +40,31 @@ def test_nothing_changed_nothing_planned(after):
     assert "Nothing to be done" in after.snakemake("all")
 
 
-def test_all_of_a_round_is_measured_before_the_next_begins(complete):
-    files = (complete / "results/reruns/measurements").rglob("*.parquet")
-    records = sorted((measurements.read(file) for file in files), key=lambda record: record.meta.load_start_ns)
-    order = [(record.identity.round, record.identity.setting, record.identity.users) for record in records]
-    assert order == [(round_, setting, users) for round_ in (1, 2) for setting in ("one", "two") for users in (1, 2)]
+def records(folder):
+    files = (folder / "results/reruns/measurements").rglob("*.parquet")
+    return sorted((measurements.read(file) for file in files), key=lambda record: record.meta.load_start_ns)
+
+
+def test_all_of_a_round_is_measured_before_the_next_begins_which_runs_backwards(complete):
+    order = [(record.identity.round, record.identity.setting, record.identity.users) for record in records(complete)]
+    sessions = [(1, "one"), (1, "two"), (2, "two"), (2, "one")]
+    assert order == [(round_, setting, users) for round_, setting in sessions for users in (1, 2)]
+
+
+def test_in_a_round_every_setting_gets_the_same_documents_in_the_same_order(complete):
+    asked = {}
+    for record in records(complete):
+        for user in range(record.identity.users):
+            rows = record.requests.filter(pc.field("user") == user).sort_by("sent_ns")
+            key = (record.identity.round, record.identity.users, user)
+            asked.setdefault(key, []).append(rows["prompt_id"].to_pylist())
+    assert len(asked) == 6
+    for one, two in asked.values():
+        common = min(len(one), len(two))
+        assert common > 2
+        assert one[:common] == two[:common]
+    assert len({tuple(one[:3]) for one, _ in asked.values()}) == 6, "another order at another level or in another round"
+    assert len({record.meta.number_seed for record in records(complete)}) == 8
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from servebench.plan.layout import Layout
 from servebench.sessions import progress
 from servebench.store import measurements, replies
 from servebench.tasks import TASKS
+from servebench.versions import PROTOCOL
 
 QUICKSTART = servebench.ROOT / "config" / "config.yaml"
 
@@ -306,6 +307,21 @@ def test_nothing_is_discarded_without_a_reason(tmp_path: Path, why: str) -> None
     assert said.startswith("discarded main llama-np4 round 1, 1 user; kept as ")
     assert now == "now: snakemake --cores 1 all --configfile config/h200.yaml"
     assert [one.why for one in kept.discarded()] == ["a backup ran"]
+
+
+def test_what_an_earlier_protocol_measured_is_measured_again_and_said(tmp_path: Path) -> None:
+    """The old records stay where they are."""
+    plan = synthetic.plan_of([{"run": "main", "setting": "llama-np4", "users": 1}])
+    folder = tmp_path / plan.experiment
+    assert "protocol" not in duration.announcement(plan, folder)
+    for session in plan.sessions():
+        old = inventory.stored_path(plan, folder, session, 1, protocol=PROTOCOL - 1)
+        old.parent.mkdir(parents=True, exist_ok=True)
+        old.touch()
+    said = duration.announcement(plan, folder)
+    assert "2 to measure" in said
+    assert f"2 of these were measured under protocol {PROTOCOL - 1} and are measured again under {PROTOCOL}" in said
+    assert said.endswith(f"the old ones stay in {folder / 'store'}")
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,16 @@ def test_all_documents_come_before_one_comes_again():
     assert ids[:size] != [source("en-short", seed=2).request(n)[0] for n in range(size)]
 
 
+def test_another_number_seed_asks_the_same_documents_in_the_same_order_behind_other_numbers():
+    one, other = (load(Workload(prompts="en-short"), 3, number_seed) for number_seed in (5, 6))
+    for n in range(60):
+        (id, (_, asked)), (other_id, (_, other_asked)) = one.request(n), other.request(n)
+        assert id == other_id
+        (instruction, line, document), others = asked["content"].split("\n", 2), other_asked["content"].split("\n", 2)
+        assert line == f"No. {number(5, n):012d}"
+        assert others == [instruction, f"No. {number(6, n):012d}", document]
+
+
 def test_numbers_never_repeat():
     some = {number(seed, n) for seed in range(20) for n in range(5000)}
     assert len(some) == 20 * 5000

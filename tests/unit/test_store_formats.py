@@ -60,13 +60,15 @@ def test_nothing_of_an_older_record_is_lost(path: Path) -> None:
 def test_what_was_measured_before_is_found_where_it_was_and_tabulated() -> None:
     experiment = plan.from_json((OLD / "plan.json").read_bytes())
     paths = {
-        (session.setting.name, users): inventory.stored_path(experiment, OLD, session, users)
+        (session.setting.name, users): inventory.stored_path(experiment, OLD, session, users, protocol=1)
         for session in experiment.sessions()
         for users in session.setting.users
     }
     assert paths[("one", 1)] == GOOD
     assert paths[("big", 1)] == FAILED
     assert not paths[("one", 2)].exists(), "it is discarded"
+    assert inventory.of_earlier_protocols(experiment, OLD) == {1: 2}, "both are to be measured again"
+    assert inventory.done(experiment, OLD) == 0
     records = [measurements.read(path) for path in (GOOD, FAILED)]
     good, failed = schema.rows(tables.measurements(records, Line()).sort_by("setting"))[::-1]
     assert (good["status"], good["target_requests"], good["foreign_limit"]) == ("ok", 7, 100)

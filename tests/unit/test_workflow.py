@@ -65,10 +65,11 @@ def test_only_sessions_have_a_target_of_their_own(quick):
     assert list(quick.only()) == ["only_main_np1", "only_main_np4", "only_main_np4-kv-unified", "only_main_np4-q8_0"]
 
 
-def test_first_all_of_round_1_in_order_then_round_2_then_the_evaluations(h200):
+def test_first_all_of_round_1_in_order_then_round_2_backwards_then_the_evaluations(h200):
     jobs = list(h200.jobs())
     sessions = [job for job in jobs if job.of_rounds]
-    order = [job.priority(SimpleNamespace(round=number)) for number in ("1", "2") for job in sessions]
+    order = [job.priority(SimpleNamespace(round="1")) for job in sessions]
+    order += [job.priority(SimpleNamespace(round="2")) for job in reversed(sessions)]
     order += [job.priority(SimpleNamespace()) for job in jobs if not job.of_rounds]
     assert order == sorted(order, reverse=True)
     assert len(set(order)) == len(order)

@@ -104,7 +104,7 @@ def test_what_no_body_can_hold(key, value):
 def test_what_no_head_can_hold(key, value):
     endpoint = Endpoint(**{"url": "http://a", "model": "m", key: value})
     with pytest.raises(Fault, match=r"^endpoint\.url, endpoint\.headers: "):
-        Requests(endpoint, Workload(), 0, 0, 1)
+        Requests(endpoint, Workload(), 0)
 
 
 @pytest.mark.parametrize(

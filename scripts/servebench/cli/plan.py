@@ -42,8 +42,9 @@ def command(plan: Plan, language: str) -> None:
 
 
 def settings_table(plan: Plan, run: str) -> Table:
-    """Make a table of the sessions in each round of a run, in order."""
-    table = Table(title=f"{run}, each round", title_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0))
+    """Make a table of the sessions of a run in the order of odd rounds."""
+    order = ", even rounds from the last to the first" if plan.rounds > 1 else ""
+    table = Table(title=f"{run}, each round{order}", title_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0))
     for heading in ("setting", "model", "slots", "users", "takes"):
         wraps = heading in ("model", "users")
         table.add_column(heading, justify="right" if heading == "slots" else "left", no_wrap=not wraps, overflow="fold")

@@ -78,6 +78,7 @@ class LoadMeta(Facts, frozen=True, kw_only=True):
     users: int
     processes: int | None = None
     seed: int | None = None
+    number_seed: int | None = None
     prompts: PromptSet | None = None
     started_at: str | None = None
     load_start_ns: int

@@ -49,13 +49,17 @@ class Entry:
 
 @dataclass(frozen=True)
 class PromptSource:
-    """Make the prompts of one measurement: the same seed and number give the same prompt on every machine."""
+    """Make the prompts of one measurement: the same seeds and number give the same prompt on every machine.
+
+    `seed` decides the order of the entries, `number_seed` the number lines.
+    """
 
     name: str
     entries: list[Entry]
     system: str | None
     instruction: str | None
     seed: int
+    number_seed: int
     # Conversations of the file that have no question or no text.
     skipped: int = 0
 
@@ -89,7 +93,7 @@ class PromptSource:
     def _messages(self, entry: Entry, n: int) -> list[Message]:
         messages = entry.messages
         if entry.document is not None:
-            lines = [f"No. {number(self.seed, n):012d}", entry.document]
+            lines = [f"No. {number(self.number_seed, n):012d}", entry.document]
             messages = [
                 {"role": "user", "content": "\n".join([self.instruction, *lines] if self.instruction else lines)}
             ]
@@ -114,14 +118,15 @@ def number(seed: int, n: int) -> int:
     return (_lot(f"{seed} number line") + n * _STEP) % NUMBERS
 
 
-def load(workload: Workload, seed: int) -> PromptSource:
+def load(workload: Workload, seed: int, number_seed: int | None = None) -> PromptSource:
     """Load the prompts that a workload names: a built-in set, a folder with a set.yaml, or a file.
 
     A file is JSONL with `prompt` (a document, which gets instruction and number line) or `messages` (sent unchanged) in
     each line, or ShareGPT, JSON or JSONL, with `conversations` (their replies are not sent; conversations without a
     question are skipped and counted). `system` and `instruction` of the workload replace the set's; messages that begin
     with a system message keep it. `shared_prefix_tokens` puts about that many tokens of the prompts' own texts at the
-    head of the system message. Raises Fault.
+    head of the system message. `seed` decides the order and `number_seed` (None: `seed`) the number lines. Raises
+    Fault.
     """
     name = workload.prompts
     path = BUILT_IN / name if (BUILT_IN / name / "set.yaml").is_file() else Path(name)
@@ -152,7 +157,8 @@ def load(workload: Workload, seed: int) -> PromptSource:
             )
         # Head and system message become one message: some chat templates refuse a second system message.
         system = f"{head}\n\n{system}" if system else head
-    return PromptSource(name, entries, system, instruction, seed, len(found) - len(entries))
+    numbers = seed if number_seed is None else number_seed
+    return PromptSource(name, entries, system, instruction, seed, numbers, len(found) - len(entries))
 
 
 def said(message: Message) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import count
 
 import httpx
 import msgspec
@@ -28,15 +27,14 @@ class Request:
 
 
 class Requests:
-    """Make the requests of one process: every `processes`-th prompt of the measurement, in the body that
-    docs/load.md describes, with the endpoint's `extra` on top.
+    """Make the requests of a measurement, in the body that docs/load.md describes, with the endpoint's `extra` on top.
+
+    The seeds are those of `load.run.measure`.
     """
 
-    def __init__(self, endpoint: Endpoint, workload: Workload, seed: int, process: int, processes: int) -> None:
+    def __init__(self, endpoint: Endpoint, workload: Workload, seed: int, number_seed: int | None = None) -> None:
         self._trace = workload.trace
-        self._numbers = count(process, processes)
-        self._share = slice(process, None, processes)
-        self.source = prompts.load(workload, seed)
+        self.source = prompts.load(workload, seed, number_seed)
         headers = {
             "accept": "text/event-stream",
             "accept-encoding": "identity",
@@ -63,13 +61,9 @@ class Requests:
         self._body = body.build(base, endpoint.extra)
         self._encode = msgspec.json.Encoder().encode
 
-    def next(self) -> Request:
-        """Make a request of the next prompt, with its unique number line."""
-        return self.ready(*self.source.request(next(self._numbers)))
-
-    def conversation(self) -> Conversation:
-        """Begin a conversation from the next prompt."""
-        return Conversation(self, next(self._numbers))
+    def nth(self, n: int) -> Request:
+        """Make the request of the n-th prompt, with its unique number line."""
+        return self.ready(*self.source.request(n))
 
     def ready(self, prompt_id: str, messages: list[prompts.Message], max_tokens: int | None = None) -> Request:
         """Encode a request; `max_tokens` replaces the body's limit under the limit's own name, if the body has one."""
@@ -77,18 +71,18 @@ class Requests:
         content = self._encode({**self._body, **own, "messages": messages})
         return Request(prompt_id, head(self._http, len(content)) + content)
 
-    def trace(self) -> list[tuple[float, Request]]:
-        """Encode this process's share of the trace beforehand: (seconds after the start, request)."""
+    def trace(self, process: int = 0, processes: int = 1) -> list[tuple[float, Request]]:
+        """Encode a process's share of the trace beforehand: (seconds after the start, request)."""
         assert self._trace is not None
         return [
             (entry.arrival_s, self.ready(f"line {entry.line}", entry.messages, entry.max_tokens))
-            for entry in read_trace(self._trace)[self._share]
+            for entry in read_trace(self._trace)[process::processes]
         ]
 
 
 @dataclass
 class Conversation:
-    """Hold one user's conversation with the model; its history grows by each reply and each further turn."""
+    """Hold the conversation that begins with the prompt of a number; it grows by each reply and each further turn."""
 
     requests: Requests
     number: int

@@ -55,15 +55,16 @@ def measure(
     *,
     processes: int | None = None,
     seed: int = 0,
+    number_seed: int | None = None,
     cpus: Sequence[int] = (),
     begin: Callable[[], None] | None = None,
     progress: Progress | None = None,
 ) -> Measurement:
     """Load `endpoint` with `users` users (open loop and trace: connections opened beforehand) as `workload` says.
 
-    `seed` decides the order of prompts, number lines, pauses and arrivals. `cpus` are the CPUs of the load processes,
-    (): any. `begin` is called once, after the probe and before the first request of the load.
-    `progress` is called about once a second with
+    `seed` decides the order of prompts, pauses and arrivals, and `number_seed` (None: `seed`) the number lines. `cpus`
+    are the CPUs of the load processes, (): any. `begin` is called once, after the probe and before the first request of
+    the load. `progress` is called about once a second with
     {phase (warmup|window|drain|whole), elapsed_s, total_s (None when unknown), running, finished, failures, pieces_s,
     first_piece_s}. Nothing is parsed while the load runs, so `pieces_s` (pieces of replies that arrived in the last
     second) and `first_piece_s` (mean seconds from sending to the first piece) only approximate output tok/s and TTFT;
@@ -71,7 +72,17 @@ def measure(
     Raises Fault, before anything starts, for a load that cannot run, LoadError when no connection can be opened at all
     or a worker dies, and InfrastructureError for want of open files; failed requests are results.
     """
-    return run(endpoint, workload, users, processes=processes, seed=seed, cpus=cpus, begin=begin, progress=progress)[0]
+    return run(
+        endpoint,
+        workload,
+        users,
+        processes=processes,
+        seed=seed,
+        number_seed=number_seed,
+        cpus=cpus,
+        begin=begin,
+        progress=progress,
+    )[0]
 
 
 def run(
@@ -81,6 +92,7 @@ def run(
     *,
     processes: int | None = None,
     seed: int = 0,
+    number_seed: int | None = None,
     cpus: Sequence[int] = (),
     begin: Callable[[], None] | None = None,
     progress: Progress | None = None,
@@ -96,6 +108,7 @@ def run(
             users,
             processes=processes,
             seed=seed,
+            number_seed=number_seed,
             directory=directory,
             tickets=tickets,
             clock=clock,
@@ -116,6 +129,7 @@ def run(
         users=users,
         processes=len(jobs),
         seed=seed,
+        number_seed=seed if number_seed is None else number_seed,
         prompts=msgspec.convert(requests.source.describe(), PromptSet),
         **conductor.facts(rows),
         workload=workload.to_dict(),
@@ -130,7 +144,7 @@ def check(endpoint: Endpoint, workload: Workload, users: int, seed: int) -> Requ
         raise Fault(f"users: {users} is not a positive integer")
     if endpoint.url.startswith("https://"):
         reach.tls()
-    requests = Requests(endpoint, workload, seed, 0, 1)
+    requests = Requests(endpoint, workload, seed)
     if workload.mode == "trace":
         requests.trace()
     if workload.think is not None:
@@ -146,6 +160,7 @@ def divide(
     *,
     processes: int | None,
     seed: int,
+    number_seed: int | None = None,
     directory: str,
     tickets: int | None = None,
     clock: bool = False,
@@ -166,6 +181,7 @@ def divide(
             processes=count,
             total_users=users,
             seed=seed,
+            number_seed=seed if number_seed is None else number_seed,
             directory=directory,
             parent=os.getpid(),
             probe=process == 0 and users > 1 and workload.spread_s is None and workload.way.in_turns,

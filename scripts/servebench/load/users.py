@@ -6,12 +6,13 @@ import asyncio
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from random import Random
 from time import monotonic_ns
 
 from servebench.load.arrivals import Pause
 from servebench.load.exchange import Exchange
-from servebench.load.requests import Request, Requests
+from servebench.load.requests import Conversation, Request, Requests
 from servebench.load.stream import failed, parse
 from servebench.load.transport import Channel
 
@@ -130,12 +131,17 @@ class Tickets:
 
 @dataclass
 class Crew:
-    """Run the users of one process."""
+    """Run the users of one process.
+
+    The n-th request of user u of N is of prompt u + n·N. So every user asks the same in the same order whatever the
+    server's speed and the number of processes.
+    """
 
     ledger: Ledger
     requests: Requests
     channel: Callable[[], Channel]
     seed: int
+    total_users: int
     channels: dict[int, Channel] = field(default_factory=dict)
     stopped: bool = False  # no user sends any more, even where a cancellation was lost
 
@@ -165,12 +171,13 @@ class Crew:
         """
         loop = asyncio.get_running_loop()
         random = Random(f"{self.seed} pause {user}")
-        ready = [self.requests.next()]
+        numbers = count(user, self.total_users)
+        ready = [self.requests.nth(next(numbers))]
         await sleep_until(start_ns)
         scheduled_ns = start_ns
         while not self.stopped and (tickets is None or tickets.take()):
             request = ready.pop()
-            loop.call_soon(lambda: ready.append(self.requests.next()))
+            loop.call_soon(lambda: ready.append(self.requests.nth(next(numbers))))
             exchange = await self.carry(user, request, scheduled_ns)
             scheduled_ns = await self._rest(exchange, pause, random)
 
@@ -179,8 +186,10 @@ class Crew:
         random = Random(f"{self.seed} pause {user}")
         await sleep_until(start_ns)
         scheduled_ns = start_ns
-        while not self.stopped:
-            conversation = self.requests.conversation()
+        for number in count(user, self.total_users):
+            if self.stopped:
+                return
+            conversation = Conversation(self.requests, number)
             talking = True
             while (
                 talking

@@ -21,6 +21,7 @@ from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any, BinaryIO
@@ -39,6 +40,7 @@ from servebench.load.clock_server import read_clock
 from servebench.load.exchange import Exchange
 from servebench.load.limits import raise_nofile
 from servebench.load.percentiles import percentile
+from servebench.load.prompts import NUMBERS
 from servebench.load.requests import Requests
 from servebench.load.stream import parse, to_tables
 from servebench.load.tokens import counter
@@ -80,12 +82,12 @@ class Worker:
         origin = Origin.of(httpx.URL(job.endpoint.chat_url))
         timeouts = Timeouts(workload.connect_timeout_s, workload.timeout_s, workload.idle_timeout_s)
         self.ledger = Ledger(job.process, job.processes, job.recorded)
-        requests = Requests(job.endpoint, workload, job.seed, job.process, job.processes)
-        crew = Crew(self.ledger, requests, lambda: Channel(origin, timeouts), job.seed)
+        requests = Requests(job.endpoint, workload, job.seed, job.number_seed)
+        crew = Crew(self.ledger, requests, lambda: Channel(origin, timeouts), job.seed, job.total_users)
         commands = asyncio.StreamReader()
         await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)
         self.dispatcher = Dispatcher(crew, iter(()))
-        self.trace = requests.trace() if workload.mode == "trace" else []
+        self.trace = requests.trace(job.process, job.processes) if workload.mode == "trace" else []
         opened, refusal = await crew.warm(job.users)
         probe, probe_refused = await self._probe(crew) if job.probe and opened else (None, None)
         self.say(ready=True, opened=opened, refusal=refusal, probe=probe, probe_refused=probe_refused)
@@ -116,12 +118,14 @@ class Worker:
         self.say(done=True, client=client)
 
     async def _probe(self, crew: Crew) -> tuple[dict[str, Any], str | None]:
-        """Await one answer before the load, over whose duration users start. It enters no record.
+        """Await one answer before the load, over whose duration users start.
+
+        It enters no record, and no user of the load has the number of its prompt.
 
         Return `LoadMeta.probe`, and why no later request can succeed (None: one may).
         """
         user = self.job.users[0]
-        request = crew.requests.next()
+        request = crew.requests.nth(NUMBERS - 1)
         exchange = Exchange(-1, user, self.job.process, request.prompt_id, time.monotonic_ns())
         await crew.channels[user].exchange(exchange, request.payload)
         parsed = parse(exchange)
@@ -171,8 +175,9 @@ class Worker:
         else:
             assert workload.rate is not None
             random = Random(f"{job.seed} arrivals {job.process}")
+            numbers = count(job.process, job.processes)
             for at_ns in schedule_ns(workload.rate, workload.arrivals, start_ns, job.process, job.processes, random):
-                yield at_ns, requests.next
+                yield at_ns, partial(requests.nth, next(numbers))
 
     def _fatal(self, load: asyncio.Task[None]) -> None:
         """End the process, and with it the measurement, when the task of the load raised an exception."""

@@ -38,6 +38,7 @@ class Job:
     process: int
     processes: int
     seed: int
+    number_seed: int
     directory: str
     parent: int
     probe: bool = False

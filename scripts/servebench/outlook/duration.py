@@ -10,9 +10,10 @@ from servebench import ROOT
 from servebench.engines import ADAPTERS
 from servebench.faults import Fault
 from servebench.load.arrivals import read_trace
-from servebench.outlook.inventory import Part, answered, done, given_up, missing, parts
+from servebench.outlook.inventory import Part, answered, done, given_up, missing, of_earlier_protocols, parts
 from servebench.plan import ALONE, LOADED, Evaluations, Model, Plan, Setting
 from servebench.tasks import TASKS
+from servebench.versions import PROTOCOL
 
 GIB = 2**30
 
@@ -138,4 +139,17 @@ def announcement(plan: Plan, results: str | Path) -> str:
     if not left and not seconds:
         return f"{head}, nothing left to measure"
     todo = f"{left} to measure" if left else "questions to ask"
-    return f"{head}, {todo}: {minutes(seconds)}, beside downloads (once) and charts"
+    again = _measured_again(plan, Path(results))
+    return f"{head}, {todo}: {minutes(seconds)}, beside downloads (once) and charts{again}"
+
+
+def _measured_again(plan: Plan, results: Path) -> str:
+    """Say which results of earlier protocols are measured again; "" without any."""
+    found = of_earlier_protocols(plan, results)
+    if not found:
+        return ""
+    protocols = f"protocol{'s' if len(found) > 1 else ''} {' and '.join(map(str, sorted(found)))}"
+    return (
+        f"; {sum(found.values())} of these were measured under {protocols} and are measured again under {PROTOCOL}"
+        f" (CHANGELOG.md says what changed); the old ones stay in {results / 'store'}"
+    )

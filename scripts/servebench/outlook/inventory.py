@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -16,6 +17,7 @@ from servebench.outlook.questions import asked_questions
 from servebench.plan import ALONE, LOADED, Evaluations, Plan, Session, Setting
 from servebench.plan.layout import Layout
 from servebench.store import replies as answers
+from servebench.versions import PROTOCOL
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,9 +61,19 @@ def missing(plan: Plan, results: Path) -> list[tuple[Session, list[int]]]:
     ]
 
 
-def stored_path(plan: Plan, results: Path, session: Session, users: int) -> Path:
+def of_earlier_protocols(plan: Plan, results: Path) -> dict[int, int]:
+    """Count, by earlier PROTOCOL, the missing measurements that the store holds as measured under it."""
+    found: Counter[int] = Counter()
+    for session, left in missing(plan, results):
+        for users in left:
+            for protocol in range(1, PROTOCOL):
+                found[protocol] += stored_path(plan, results, session, users, protocol).exists()
+    return {protocol: count for protocol, count in found.items() if count}
+
+
+def stored_path(plan: Plan, results: Path, session: Session, users: int, protocol: int = PROTOCOL) -> Path:
     """Return the stored file of a measurement, named by the digest of what determines it."""
-    spec = identified(planning.session_spec(plan, session.setting), session.setting, results)
+    spec = identified(planning.session_spec(plan, session.setting, protocol), session.setting, results)
     return Layout(results).stored(planning.measurement_id(spec, users, session.round))
 
 

@@ -41,13 +41,13 @@ def model_identity(model: Model, models: Mapping[str, Model]) -> dict[str, Any]:
     return {"source": model.source}
 
 
-def session_spec(plan: Plan, setting: Setting) -> str:
+def session_spec(plan: Plan, setting: Setting, protocol: int = PROTOCOL) -> str:
     """Make the spec of a setting's sessions, which Snakemake tracks: everything that determines what is measured.
 
     Two specs are equal exactly when their sessions would measure the same. Deliberately absent: fetch locations, the
     whole runtime, notes, expected facts, the line, and unset keys.
     """
-    return canonical({"experiment": plan.experiment, "protocol": PROTOCOL, "setting": _determining(plan, setting)})
+    return canonical({"experiment": plan.experiment, "protocol": protocol, "setting": _determining(plan, setting)})
 
 
 def _determining(plan: Plan, setting: Setting) -> dict[str, Any]:
@@ -132,6 +132,11 @@ def answers_digest(spec: str, task: str, condition: str | None = None) -> str:
         del under_load["questions"], under_load["task"]
         content["condition"] = under_load if condition == LOADED else condition
     return digest(content)
+
+
+def documents_seed(round_: int, users: int) -> int:
+    """Return the seed of the order of documents, pauses and arrivals: in a round the same for every setting."""
+    return int(digest(["documents", round_, users])[:8], 16)
 
 
 def measurement_id(spec: str, users: int, round_: int) -> str:

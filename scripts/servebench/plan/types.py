@@ -189,9 +189,13 @@ class Plan(Struct, frozen=True, kw_only=True):
     runtime: Runtime = Runtime()
 
     def sessions(self) -> Iterator[Session]:
-        """Yield all sessions in the order they are run: round 1 of every setting, then round 2."""
+        """Yield all sessions in the order they are run: all settings in round 1, backwards in round 2, and so on.
+
+        So a machine that becomes faster or slower with time favours no setting.
+        """
         for round_ in range(1, self.rounds + 1):
-            for rank, setting in enumerate(self.settings.values()):
+            ranked = list(enumerate(self.settings.values()))
+            for rank, setting in ranked if round_ % 2 else reversed(ranked):
                 yield Session(experiment=self.experiment, round=round_, rank=rank, setting=setting)
 
     @property

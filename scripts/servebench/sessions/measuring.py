@@ -136,7 +136,8 @@ class _Measuring:
                     workload_of(self.setting.workload),
                     users,
                     processes=self.setting.processes,
-                    seed=self._seed(users, attempt),
+                    seed=plan.documents_seed(self.session.round, users),
+                    number_seed=self._number_seed(users, attempt),
                     cpus=self.load_cpus,
                     begin=partial(self._begin, server, log_start),
                     progress=partial(self._tell, watcher, users),
@@ -250,7 +251,7 @@ class _Measuring:
     def _digest(self, users: int) -> str:
         return plan.measurement_id(self.context.spec, users, self.session.round)
 
-    def _seed(self, users: int, attempt: int) -> int:
+    def _number_seed(self, users: int, attempt: int) -> int:
         """Return a seed that gives each measurement number lines of its own, the same when it is repeated elsewhere."""
         return int(plan.digest([self._digest(users), attempt])[:8], 16)
 

@@ -17,7 +17,7 @@ from servebench.marks import Mark, mark
 from servebench.plan import Engine, ForeignUse, Setting
 from servebench.store.parquet import Format
 
-FORMAT = 1
+FORMAT = 2
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,4 +177,10 @@ def _first(content: dict[str, Any]) -> dict[str, Any]:
     return content | {"meta": meta or None, "foreign_use": rule, "reason": as_marks(content["reason"])}
 
 
-MEASUREMENT = Format(Metadata, FORMAT, {0: _first})
+def _second(content: dict[str, Any]) -> dict[str, Any]:
+    """Convert format 1 to format 2. In format 1 one seed decided the order of documents and the number lines."""
+    meta = content["meta"]
+    return content | {"meta": meta and meta | {"number_seed": meta.get("seed")}}
+
+
+MEASUREMENT = Format(Metadata, FORMAT, {0: _first, 1: _second})
