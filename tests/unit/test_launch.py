@@ -128,7 +128,7 @@ def test_a_taken_port_is_not_chosen() -> None:
 class Ended:
     """Stand in for an engine that could not open its port and ended."""
 
-    exit_status, pid, guard_pid, started = 1, 1, 1, 0
+    exit_status, pid, started = 1, 1, 0
 
     def __init__(self, command: Any, env: Any, log_path: Path, stop_timeout_s: float, cpus: Any) -> None:
         Ended.started += 1

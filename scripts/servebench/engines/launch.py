@@ -68,7 +68,6 @@ class Process:
         self.command, self.env, self._stop_timeout_s = command, env, stop_timeout_s
         assert self._guard.stdout and self._guard.stdin
         self.pid = int(self._guard.stdout.readline())
-        self.guard_pid = self._guard.pid
         self.process_s = self.age_s()
 
     def age_s(self) -> float:

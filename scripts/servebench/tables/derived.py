@@ -20,6 +20,7 @@ from servebench.engines import ADAPTERS
 from servebench.marks import Mark, mark
 from servebench.models.kv_cache import Cache, types_known
 from servebench.plan import Plan, Setting
+from servebench.plan.differences import differences
 from servebench.tables.catalogue import FIGURES, SCHEMAS
 from servebench.tables.expected import as_text, compare
 from servebench.tables.files import Row, table
@@ -204,25 +205,19 @@ def _kinds(one: Setting, base: Setting, plan: Plan) -> Iterator[str]:
     """Yield the kinds of a comparison of `one` over `base`; none when they differ in more than one thing."""
     order = list(plan.settings)
     later = order.index(one.name) > order.index(base.name)
-    content = [
-        (s.engine.kind, s.engine.pin or s.engine.url, s.slots, s.model.key, s.context, s.args, s.env, s.request)
-        for s in (one, base)
-    ]
-    (kind, pin, slots, model, *rest), (kind_b, pin_b, slots_b, model_b, *rest_b) = content
+    differ = differences(one, base)
     if one.run != base.run:
-        if later and content[0] == content[1]:
+        if later and all(name.startswith("workload.") for name in differ):
             yield "drift"
         return
     if plan.runs[one.run].get("control") == base.name:
         yield "control"
-    same_file = model == model_b
-    if kind != kind_b and slots == slots_b and same_file and later:
+    if one.engine.kind != base.engine.kind and one.slots == base.slots and one.model.key == base.model.key and later:
         yield "engine"
-    if (kind, pin, rest) == (kind_b, pin_b, rest_b):
-        if same_file and slots > slots_b:
-            yield "slots"
-        if not same_file and slots == slots_b and later:
-            yield "quantization"
+    if differ == ["slots"] and one.slots > base.slots:
+        yield "slots"
+    if differ in (["model"], ["model_file"], ["quantization"]) and later:
+        yield "quantization"
 
 
 def _ratio_rows(kind: str, one: Setting, base: Setting, ours: dict[Any, Row], theirs: dict[Any, Row]) -> Iterator[Row]:

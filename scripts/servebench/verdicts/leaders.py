@@ -11,6 +11,7 @@ import pyarrow as pa
 from servebench.claims import Claim
 from servebench.marks import Mark, mark
 from servebench.plan import Plan, Setting
+from servebench.plan.differences import differences
 from servebench.tables.files import Row, rows_of
 from servebench.verdicts import noise
 from servebench.verdicts.levels import Cell, caveats, cells, is_valid
@@ -187,36 +188,3 @@ def _valid_rounds(
     found = measured.get(place, [])
     complete = len(own := _rounds(found, figure)) == wanted
     return own if complete and is_valid(found, caveats(found, rows.get(place))) else []
-
-
-def differences(one: Setting, other: Setting) -> list[str]:
-    """What two settings differ in: model, quantization, engine, slots, context, each argument, variable and key of the
-    request by its name. Slots and a context that follow from each other are one thing."""
-    names = ["model"] if one.model.name != other.model.name else []
-    if one.model.name == other.model.name and one.model.key != other.model.key:
-        same = one.model.quantization == other.model.quantization
-        names.append("model_file" if same else "quantization")
-    names += ["engine"] if one.engine.key != other.engine.key else []
-    names += [name for name in ("slots", "context") if getattr(one, name) != getattr(other, name)]
-    names += _unlike(_options(one.args), _options(other.args))
-    for part in ("env", "request", "workload"):
-        names += [f"{part}.{name}" for name in _unlike(getattr(one, part), getattr(other, part))]
-    return names
-
-
-def _options(args: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Arguments by option: `-t 8` is {"-t": ("8",)}."""
-    options: dict[str, tuple[str, ...]] = {}
-    name = ""
-    for word in args:
-        if word.startswith("-") and not word.lstrip("-").replace(".", "").isdigit():
-            name = word
-            options[name] = ()
-        else:
-            options[name] = (*options.get(name, ()), word)
-    return options
-
-
-def _unlike(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    missing = object()
-    return [name for name in {**one, **other} if one.get(name, missing) != other.get(name, missing)]
