@@ -3,15 +3,24 @@
 import json
 import re
 
+import msgspec
 import pytest
 
 from servebench.configuration import sections
+from servebench.configuration.schema import schema
 from servebench.faults import Fault
 from servebench.load.arrivals import Pause, read_trace
 from servebench.load.endpoint import Endpoint
 from servebench.load.line import Line
 from servebench.load.requests import Requests
 from servebench.load.workload import Workload
+
+# What both take as numbers, except what is sent on to the server as it is given.
+NUMBERS = [
+    key
+    for key, node in schema()["$defs"]["Workload"]["properties"].items()
+    if node.get("type") in ("integer", "number") and key not in ("processes", "seed", "top_p")
+]
 
 
 @pytest.mark.parametrize("url", ["http://", "http://:80", "http://127.0.0.1:abc", "http://[::1", "http://h:99999"])
@@ -137,3 +146,17 @@ def test_what_a_configuration_may_say_of_the_load_is_what_the_load_generator_tak
     assert set(sections.Workload.__struct_fields__) - {"processes"} <= set(taken)
     own = sections.defaults(sections.Workload)
     assert own == {key: taken[key] for key in own}
+
+
+@pytest.mark.parametrize("value", [-1, 0, 1])
+@pytest.mark.parametrize("key", NUMBERS)
+def test_a_configuration_refuses_the_numbers_of_the_load_that_the_load_generator_refuses(key, value):
+    def refused(make) -> bool:
+        try:
+            make()
+        except (Fault, msgspec.ValidationError):
+            return True
+        return False
+
+    configured = refused(lambda: msgspec.convert({key: value}, sections.Workload))
+    assert configured == refused(lambda: Workload.from_dict({key: value}))
