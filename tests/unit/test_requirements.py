@@ -246,7 +246,8 @@ def test_the_key_of_a_server_is_said_to_be_missing_where_it_is_not_set(tmp_path,
 
 def test_an_environment_that_is_in_the_cache_is_not_to_be_made(tmp_path, monkeypatch):
     plan = configuration.read([CONFIG / "config.yaml"])
-    monkeypatch.setattr(environment, "_run", lambda command, name: "[]")
+    done = subprocess.CompletedProcess([], 0, stdout="[]", stderr="")
+    monkeypatch.setattr(environment.subprocess, "run", lambda *_, **__: done)
     (line,) = plan_command.engines(plan, tmp_path)
     assert line.endswith(": environment llama-cpp, to be made")
     lock = servebench.ROOT / "envs" / "llama-cpp.lock"
