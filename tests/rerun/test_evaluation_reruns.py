@@ -38,7 +38,7 @@ def complete(tmp_path_factory):
     workspace = evaluated(folder)
     said = workspace.snakemake(PUBLISHED)
     assert "14 questions to each of 2 targets" in said
-    assert re.search(r"evaluations A: 14 of 14 questions answered, 0 failed", said)
+    assert "evaluations A: 14 of 14 questions" in said
     return folder
 
 

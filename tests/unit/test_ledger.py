@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import Path
 
@@ -27,6 +28,12 @@ from servebench.versions import PROTOCOL
 QUICKSTART = servebench.ROOT / "config" / "config.yaml"
 
 
+def told(line: str) -> tuple[str, str, list[int]]:
+    """Take a line apart: its kind, what it is about, and the numbers it tells."""
+    kind, about, rest = [*line.split(": ", 2), ""][:3]
+    return kind, about, [int(number) for number in re.findall(r"(?<![\w.-])\d+", rest)]
+
+
 def test_what_is_left_stands_by_setting(tmp_path: Path) -> None:
     places = [("llama-np4", 1), ("llama-np4", 2), ("llama-np16", 1)]
     cells = [{"run": "main", "setting": setting, "users": users} for setting, users in places]
@@ -41,9 +48,9 @@ def test_what_is_left_stands_by_setting(tmp_path: Path) -> None:
             path.stem, Layout(tmp_path / "h200").measurement(setting, round_, users)
         )
     lines, failed = status.report(plan, tmp_path)
-    assert lines[1:] == [
-        "left: main llama-np4: 1 of 2 sessions, 3 of 4 measurements are done",
-        "complete: main llama-np16",
+    assert [told(line) for line in lines[1:]] == [
+        ("left", "main llama-np4", [1, 2, 3, 4]),
+        ("complete", "main llama-np16", []),
     ]
     assert failed == 0
     reason = [mark("failed", reason="out of memory")]
@@ -57,7 +64,7 @@ def test_what_is_left_stands_by_setting(tmp_path: Path) -> None:
     changed = msgspec.structs.replace(one, context=8192)
     plan = msgspec.structs.replace(plan, settings=plan.settings | {one.name: changed})
     lines, _ = status.report(plan, tmp_path)
-    assert "left: main llama-np4: 0 of 2 sessions, 0 of 4 measurements are done" in lines
+    assert ("left", "main llama-np4", [0, 2, 0, 4]) in map(told, lines)
 
 
 def test_a_failed_measurement_stands_with_the_command_that_tries_it_again(tmp_path: Path) -> None:
@@ -71,11 +78,10 @@ def test_a_failed_measurement_stands_with_the_command_that_tries_it_again(tmp_pa
     measurements.write(failed, path)
     lines, count = status.report(plan, tmp_path, [Path("config/h200.yaml"), Path("site.yaml")])
     assert count == 1
-    assert lines[0].startswith("servebench: experiment h200: 1 setting, 2 measurements in 2 rounds, 2 to measure: ")
-    assert lines[-2:] == [
-        "failed: main llama-np4 round 1, 1 user: out of memory",
-        f"  again: snakemake --cores 1 --force {path} --configfile config/h200.yaml site.yaml",
-    ]
+    assert (told(lines[0])[1], told(lines[0])[2][:4]) == ("experiment h200", [1, 2, 2, 2])
+    assert told(lines[-2])[:2] == ("failed", "main llama-np4 round 1, 1 user")
+    assert lines[-2].endswith(": out of memory")
+    assert lines[-1] == f"  again: snakemake --cores 1 --force {path} --configfile config/h200.yaml site.yaml"
     assert status.report(plan, tmp_path)[0][-1] == f"  again: snakemake --cores 1 --force {path}"
     again = status.report(plan, tmp_path, [Path("my site's 設定.yaml")])[0][-1]
     assert shlex.split(again)[-2:] == ["--configfile", "my site's 設定.yaml"]
@@ -99,7 +105,7 @@ def test_a_damaged_measurement_is_named_and_its_remedy_works(tmp_path: Path) -> 
     lines, failed = status.report(plan, tmp_path, [Path("site.yaml")])
     assert failed == 2
     for users, named, file in ((1, "1 user", path), (2, "2 users", kept.path(names[2]))):
-        said = f"damaged: main llama-np4 round 1, {named}: {file}: is damaged"
+        said = f"damaged: main llama-np4 round 1, {named}: {file}: "
         (place,) = (n for n, line in enumerate(lines) if line.startswith(said))
         assert lines[place + 1] == (
             f"  again: servebench discard main llama-np4 --round 1 --users {users} --why damaged"
@@ -200,17 +206,18 @@ def asked(tmp_path: Path) -> Asked:
 
 def test_an_evaluation_is_left_until_all_is_asked(asked: Asked) -> None:
     name, whole_s = asked.target.name, duration.evaluation_s(asked.asked, asked.target)
-    said = f"left: evaluation of {name}: 0 of 56 questions are asked, {duration.minutes(whole_s)}"
-    assert (asked.status(), asked.left()) == (([said], 0), (0, whole_s))
+    ((line,), failed) = asked.status()
+    assert (told(line)[:2], told(line)[2][:2], failed) == (("left", f"evaluation of {name}"), [0, 56], 0)
+    assert line.endswith(duration.minutes(whole_s))
+    assert asked.left() == (0, whole_s)
     asked.reply("mgsm", text="答え: 1")
     ((line,), _) = asked.status()
-    assert line.startswith(
-        f"left: evaluation of {name}: 16 of 56 questions are asked (jcommonsenseqa 0 of 24; mgsm 16 of"
-    )
+    assert told(line)[2][:4] == [16, 56, 0, 24]
+    assert "; mgsm 16 of 16; " in line
     assert 0 < asked.left()[1] < whole_s
     asked.reply(*TASKS, text="答え: 1")
     ((line,), _) = asked.status()
-    assert line.startswith(f"left: evaluation of {name}: 56 of 56 questions are asked (")  # its file is not written
+    assert (told(line)[0], told(line)[2][:2]) == ("left", [56, 56])  # its file is not written
     assert asked.left() == (1, 0)
     asked.write()
     assert asked.status() == ([f"complete: evaluation of {name}, 56 questions"], 0)
@@ -223,7 +230,7 @@ def test_a_higher_limit_leaves_the_new_questions(asked: Asked) -> None:
     more["limit"] += 1
     asked.load()
     lines, failed = asked.status()
-    assert lines[0].startswith(f"left: evaluation of {asked.target.name}: 56 of 58 questions are asked (")
+    assert (told(lines[0])[0], told(lines[0])[2][:2]) == ("left", [56, 58])
     assert (len(lines), failed) == (1, 0)  # what the plan asks, any run asks
     length = min(asked.asked.tasks["mgsm"].max_tokens, TASKS["mgsm"].reply_tokens)
     tokens = 2 * length / min(asked.asked.concurrency, asked.target.slots)
@@ -255,11 +262,11 @@ def test_a_damaged_line_of_replies_is_no_complete_evaluation_and_its_remedy_is_t
     path.write_text("".join([lines[0], "cut\n", *lines[2:]]), encoding="utf-8")
     again = f"  again: snakemake --cores 1 --force {asked.path}"
     said, failed = asked.status()
-    assert said[0].startswith(f"damaged: evaluation of {asked.target.name}: {path}:2: is not a reply (")
+    assert said[0].startswith(f"damaged: evaluation of {asked.target.name}: {path}:2: ")
     assert (said[1], failed, asked.left()[0]) == (again, 1, 0)
     path.write_text("".join([lines[0], *lines[2:]]), encoding="utf-8")
     said, failed = asked.status()
-    assert said[0].startswith(f"left: evaluation of {asked.target.name}: 55 of 56 questions are asked (")
+    assert (told(said[0])[0], told(said[0])[2][:2]) == ("left", [55, 56])
     assert (said[1], failed, asked.left()[0]) == (again, 0, 0)
 
 
@@ -270,11 +277,12 @@ def test_a_failed_evaluation_stands_with_the_command_that_asks_again(asked: Aske
     assert asked.left() == (1, 0)  # what has failed is not waited for
     asked.config["evaluations"]["targets"][asked.target.name]["slots"] = 3
     asked.load()
-    assert asked.status()[0][0].startswith(f"left: evaluation of {asked.target.name}: 0 of 56 questions")
+    assert (told(asked.status()[0][0])[0], told(asked.status()[0][0])[2][:2]) == ("left", [0, 56])
     asked.reply("mgsm", failed="truncated")
     asked.reply("jcommonsenseqa", "proofreading", text="1")
     asked.write()
-    assert asked.status() == ([f"failed: evaluation of {asked.target.name}: 16 of 56 questions", again], 1)
+    ((line, remedy), failed) = asked.status()
+    assert (told(line), remedy, failed) == (("failed", f"evaluation of {asked.target.name}", [16, 56]), again, 1)
     assert asked.left() == (1, 0)
 
 
@@ -285,8 +293,8 @@ def test_what_runs_is_told_with_what_is_left(tmp_path: Path) -> None:
     with progress.Publisher(tmp_path / "quickstart", job, "evaluation") as published:
         published.tell(phase="asking", task="mgsm", asked=12, questions=56, failures=0, left_s=100.0)
         lines, _ = status.report(plan, tmp_path)
-    wanted = f"running: evaluation {setting.name}, phase asking, task mgsm, asked 12 of 56, failed 0, left about 2 min"
-    assert wanted in lines
+        (running,) = progress.running(tmp_path / "quickstart")
+    assert f"running: {watch.line(running)}" in lines
     assert not any(line.startswith("running") for line in status.report(plan, tmp_path)[0])
 
 
@@ -304,7 +312,7 @@ def test_nothing_is_discarded_without_a_reason(tmp_path: Path, why: str) -> None
     assert place.exists()
     file = Path("config/h200.yaml")
     said, now = status.discard(plan, tmp_path, "main", "llama-np4", None, None, "a backup ran", [file])
-    assert said.startswith("discarded main llama-np4 round 1, 1 user; kept as ")
+    assert said.startswith("discarded main llama-np4 round 1, 1 user; ")
     assert now == "now: snakemake --cores 1 all --configfile config/h200.yaml"
     assert [one.why for one in kept.discarded()] == ["a backup ran"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -58,15 +59,23 @@ def test_a_session_is_shown_while_it_runs_and_no_longer(plan: Plan, tmp_path: Pa
     with progress.Publisher(tmp_path, first(plan)) as published:
         head, line = watch.plain(watch.snapshot(plan, tmp_path))
         assert "1 of 4 measurements, 0 of 2 sessions" in head
-        assert line.startswith("session main llama-np4 round 1, phase starting, users –, running –")
+        assert line.startswith("session main llama-np4 round 1, phase starting, ")
         published.tell(last={"users": 1, "output_tok_s": 61.25, "ttft_p95_s": None}, **LOADED)
         now = watch.snapshot(plan, tmp_path)
-        _, line = watch.plain(now)
-        assert line == (
-            "session main llama-np4 round 1, phase window 30/75 s, users 2, running 2, finished 11, failures 1,"
-            " pieces/s 58.0, first piece –, last tok/s 61.2 at 1, last TTFT p95 –,"
-            " GPU memory 3.00 GiB, foreign use 25 %"
-        )
+        assert dict(watch.cells(now.running[0])) == {
+            "session": "main llama-np4 round 1",
+            "phase": "window 30/75 s",
+            "users": "2",
+            "running": "2",
+            "finished": "11",
+            "failures": "1",
+            "pieces/s": "58.0",
+            "first piece": "–",
+            "last tok/s": "61.2 at 1",
+            "last TTFT p95": "–",
+            "GPU memory": "3.00 GiB",
+            "foreign use": "25 %",
+        }
         assert now.left_s == pytest.approx(duration.remaining_s(plan, tmp_path) - 30)
         console = Console(width=200, record=True, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123
         console.print(watch.drawn(now))
@@ -95,11 +104,17 @@ def test_an_evaluation_is_shown_with_its_task_its_questions_and_the_time_left(tm
     with publisher as published:
         head, line = watch.plain(watch.snapshot(plan, tmp_path))
         assert "0 of 8 sessions, 1 of 3 evaluations, about" in head
-        assert line == "evaluation Q4_1, phase starting, task –, asked –, failed –, left –"
+        assert line.startswith("evaluation Q4_1, phase starting, ")
         published.tell(phase="asking", task="mgsm, loaded", asked=12, questions=56, failures=1, left_s=100.0)
         now = watch.snapshot(plan, tmp_path)
-        _, line = watch.plain(now)
-        assert line == "evaluation Q4_1, phase asking, task mgsm, loaded, asked 12 of 56, failed 1, left about 2 min"
+        assert dict(watch.cells(now.running[0])) == {
+            "evaluation": "Q4_1",
+            "phase": "asking",
+            "task": "mgsm, loaded",
+            "asked": "12 of 56",
+            "failed": "1",
+            "left": "about 2 min",
+        }
         expected = duration.evaluation_s(plan.evaluations, plan.evaluations.targets["Q4_1"])
         assert now.left_s == pytest.approx(duration.remaining_s(plan, tmp_path) - expected + 100)
         with progress.Publisher(tmp_path, next(plan.sessions())):
@@ -138,9 +153,10 @@ def test_a_file_that_lacks_a_key_is_damaged(plan: Plan, tmp_path: Path, asking: 
 def test_what_is_not_known_is_not_zero(plan: Plan, tmp_path: Path) -> None:
     with progress.Publisher(tmp_path, first(plan)) as published:
         published.tell(**(LOADED | {"total_s": None, "memory_bytes": None, "foreign_utilisation": None}))
-        _, line = watch.plain(watch.snapshot(plan, tmp_path))
-    assert "window 30/– s" in line
-    assert line.endswith("last tok/s –, last TTFT p95 –, GPU memory –, foreign use –")
+        (running,) = watch.snapshot(plan, tmp_path).running
+    cells = dict(watch.cells(running))
+    assert cells["phase"] == "window 30/– s"
+    assert {cells[name] for name in ("last tok/s", "last TTFT p95", "GPU memory", "foreign use")} == {"–"}
 
 
 def _changed(path: Path, **changes: Any) -> None:
@@ -170,4 +186,4 @@ def test_it_ends_when_everything_is_measured(plan: Plan, tmp_path: Path, capsys:
         for users in (1, 2):
             measured(plan, tmp_path, round_, users)
     watch.command(plan, tmp_path, once=False)
-    assert capsys.readouterr().out == "h200: 4 of 4 measurements, 2 of 2 sessions, complete\n"
+    assert re.findall(r"\d+ of \d+|complete", capsys.readouterr().out) == ["4 of 4", "2 of 2", "complete"]

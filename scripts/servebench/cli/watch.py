@@ -77,7 +77,7 @@ def plain(now: Snapshot) -> list[str]:
 
 def line(said: Mapping[str, Any]) -> str:
     """Make the line of one job."""
-    return ", ".join(f"{name} {text}" for name, text in _cells(said))
+    return ", ".join(f"{name} {text}" for name, text in cells(said))
 
 
 def drawn(now: Snapshot) -> RenderableType:
@@ -93,10 +93,10 @@ def drawn(now: Snapshot) -> RenderableType:
 def _table(jobs: Sequence[Mapping[str, Any]]) -> Table:
     """Draw a table of jobs of one kind."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for name, _ in _cells(jobs[0]):
+    for name, _ in cells(jobs[0]):
         table.add_column(name)
     for said in jobs:
-        table.add_row(*(text for _, text in _cells(said)))
+        table.add_row(*(text for _, text in cells(said)))
     return table
 
 
@@ -109,7 +109,7 @@ def _head(now: Snapshot) -> str:
     )
 
 
-def _cells(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def cells(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield (name, value) of each cell of one job."""
     return _evaluation(said) if said["kind"] == "evaluation" else _session(said)
 
