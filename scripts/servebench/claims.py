@@ -15,6 +15,13 @@ import pyarrow as pa
 from servebench import schema
 from servebench.marks import Mark
 
+_COMPARED: Mapping[str, tuple[str, ...]] = {
+    "higher": ("target", "baseline", "measure", "points", "low", "high"),
+    "lower": ("target", "baseline", "measure", "points", "low", "high"),
+    "none_detected": ("target", "baseline", "measure", "points", "low", "high", "detectable"),
+    "too_few_questions": ("target", "baseline", "measure", "questions"),
+    "not_judged": ("target", "baseline", "measure", "reasons"),
+}
 # Every kind with its verdicts, and the names of each verdict's values.
 KINDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "coverage": {
@@ -26,8 +33,8 @@ KINDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "met": ("ttft_p95_s", "user_tok_s", "valid"),
         "missed": ("limits", "line", "ttft_p95_s", "user_tok_s", "failures", "requests", "valid"),
         "failed": ("failed", "rounds"),
-        "few_requests": ("requests", "wanted", "lacking"),
-        "few_rounds": ("measured", "rounds"),
+        "few_requests": ("requests", "wanted", "lacking", "valid"),
+        "few_rounds": ("measured", "rounds", "valid"),
         "not_measured": (),
     },
     "capacity": {
@@ -36,6 +43,10 @@ KINDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "open": ("met", "next", "next_verdict", "met_above", "valid"),
         "none": ("next", "next_verdict", "met_above", "valid"),
         "unknown": ("next", "next_verdict", "met_above", "valid"),
+    },
+    "people": {
+        "arithmetic": ("reply_s", "people", "valid"),  # people: a list of [pause in seconds, fewest, most]
+        "measured": ("think", "streams", "valid"),
     },
     "leader": {
         "ahead": ("first", "second", "ranges", "percent", "absent", "excluded", "valid"),
@@ -50,18 +61,24 @@ KINDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "not_beyond_noise": ("first", "second", "differs", "ratio", "low", "high"),
         "too_few_repeats": ("first", "second", "differs", "ratio"),
     },
-    "score": {
-        "higher": ("target", "baseline", "measure", "points", "low", "high"),
-        "lower": ("target", "baseline", "measure", "points", "low", "high"),
-        "none_detected": ("target", "baseline", "measure", "points", "low", "high", "detectable"),
-        "too_few_questions": ("target", "baseline", "measure", "questions"),
-        "not_judged": ("target", "baseline", "measure", "reasons"),
-        "nothing_evaluated": (),
-    },
+    "score": {**_COMPARED, "nothing_evaluated": ()},
     "equivalence": {
         "within_margin": ("target", "baseline", "measure", "margin", "changed", "questions"),
         "not_shown": ("target", "baseline", "measure", "margin", "changed", "questions"),
     },
+    "under_load": _COMPARED,
+    "cost": {
+        "per_token": ("usd", "price", "within", "valid"),
+        "start": ("seconds", "usd", "price"),
+        "idle": ("minutes", "usd", "price"),
+        "no_price": (),
+    },
+    "energy": {"per_token": ("joules", "within", "valid")},
+    "memory": {
+        "used": ("gib", "memory"),
+        "share": ("gib", "memory"),
+    },
+    "queue": {"waited": ("slots", "ttft_p50_s", "base_users", "base_ttft_p50_s", "valid")},
 }
 
 
@@ -94,7 +111,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 
 
 SCHEMA = schema.schema("""
-kind text! coverage, level, capacity, leader, pair, score or equivalence
+kind text! of those in docs/verdicts.md
 verdict text! what is claimed: of each kind one of those in docs/verdicts.md
 run text
 subjects texts! settings or targets it is about

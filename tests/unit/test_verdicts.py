@@ -3,76 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import synthetic
+from judged import both, concluded, only, plan_of, row
 from servebench import claims, verdicts
 from servebench.claims import KINDS, Claim
 from servebench.marks import mark
-from servebench.plan import Plan
-from servebench.tables.catalogue import SCHEMAS
-from servebench.tables.derived import settings
-from servebench.tables.files import table
 from servebench.words import LANGUAGES, labels
 from servebench.words.claims import said
-
-GOOD = {"output_tok_s": 100.0, "user_tok_s": 40.0, "ttft_p50_s": 0.5, "ttft_p95_s": 1.0, "target_requests": 60}
-
-
-def plan_of(levels: Mapping[str, Iterable[int]], rounds: int = 2) -> Plan:
-    """Make the plan of these settings and numbers of users."""
-    cells = [{"run": "main", "setting": name, "users": n} for name, users in levels.items() for n in users]
-    return msgspec.structs.replace(synthetic.plan_of(cells), rounds=rounds)
-
-
-def row(plan: Plan, setting: str, users: int, round_: int, **figures: Any) -> dict[str, Any]:
-    """Make the row of a good measurement, changed by `figures`."""
-    own = plan.settings[setting]
-    found: dict[str, Any] = dict.fromkeys(SCHEMAS["measurements"].names)
-    found |= {"run": "main", "setting": setting, "rank": list(plan.settings).index(setting), "users": users}
-    found |= {"engine": own.engine.key, "engine_kind": own.engine.kind, "model": own.model.key, "slots": own.slots}
-    found |= {"model_name": own.model.name, "quantization": own.model.quantization, "round": round_}
-    found |= {"status": "ok", "reason": [], "invalid_reasons": [], "valid": True, "failures": 0, "digest": "d"}
-    found |= {
-        "foreign_unknown": 0,
-        "telemetry_samples": 0,
-        "output_tokens_mean": 130.0,
-        "fingerprint": "m",
-        "machine": "H200",
-    }
-    found |= GOOD | figures
-    line, targets = plan.line, found["target_requests"]
-    if found["status"] != "ok":
-        return found | dict.fromkeys((*GOOD, "failures", "valid", "output_tokens_mean"))
-    in_time = found["ttft_p95_s"] is not None and found["ttft_p95_s"] <= line.ttft_p95_s
-    speed = found["user_tok_s"] is not None and found["user_tok_s"] >= line.user_tok_s
-    found["in_time_requests"] = figures.get("in_time_requests", targets if in_time else 0)
-    found["reference_only"] = targets < line.min_targets
-    found["meets_line"] = in_time and speed and not found["failures"] and not found["reference_only"]
-    return found
-
-
-def concluded(plan: Plan, rows: Iterable[dict[str, Any]], **others: pa.Table) -> list[Claim]:
-    measured = table("measurements", rows)
-    return verdicts.conclude({"measurements": measured, "settings": settings(measured, plan.rounds), **others}, plan)
-
-
-def only(found: Iterable[Claim], kind: str, **where: Any) -> Claim:
-    """Return the only claim of this kind about these subjects."""
-    (claim,) = [c for c in found if c.kind == kind and all(getattr(c, name) == value for name, value in where.items())]
-    return claim
-
-
-def both(plan: Plan, setting: str, users: int, **figures: Any) -> list[dict[str, Any]]:
-    """Both rounds alike."""
-    return [row(plan, setting, users, n, **figures) for n in range(1, plan.rounds + 1)]
 
 
 def test_a_level_at_which_every_request_fails_is_failed_and_bounds_the_capacity() -> None:
@@ -92,7 +36,8 @@ def test_too_few_requests_are_no_miss() -> None:
     plan = plan_of({"llama-np16": (1,)})
     found = concluded(plan, both(plan, "llama-np16", 1, target_requests=7))
     level = only(found, "level")
-    assert (level.verdict, level.values) == ("few_requests", {"requests": 7, "wanted": 20, "lacking": 13})
+    assert level.verdict == "few_requests"
+    assert level.values == {"requests": 7, "wanted": 20, "lacking": 13, "valid": True}
     assert only(found, "capacity").verdict == "unknown"
 
 
@@ -271,9 +216,13 @@ VALUES: Mapping[str, Any] = {
     **{"line": {"ttft_p95_s": 2.0, "user_tok_s": 10.0}, "next_verdict": "missed"},
     "reasons": [
         {"kind": "unanswered", "target": "a", "lost": 1, "asked": 5},
-        {"kind": "other_prompts", "target": "a"},
-        {"kind": "other_machine", "target": "a"},
+        *({"kind": kind, "target": "a"} for kind in ("other_prompts", "other_machine", "no_load", "load_failed")),
     ],
+    **{
+        name: [0.5, 1.5] for name in ("reply_s", "streams", "usd", "seconds", "joules", "ttft_p50_s", "base_ttft_p50_s")
+    },
+    **{"people": [[10, 100, 110], [30, 200, 220]], "think": "exp:30", "within": False, "memory": "nvml"},
+    **{"price": 1.42, "minutes": 10, "gib": 23.4, "slots": 16, "base_users": 16},
 }
 
 

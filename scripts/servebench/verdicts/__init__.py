@@ -9,41 +9,50 @@ import pyarrow as pa
 from servebench.claims import Claim
 from servebench.plan import Plan
 from servebench.tables.files import rows_of
-from servebench.verdicts.answers import answers
+from servebench.verdicts.answers import answers, under_load
 from servebench.verdicts.leaders import leaders, pairs
 from servebench.verdicts.levels import capacities, levels
+from servebench.verdicts.means import means, people
 
 __all__ = ["conclude", "headline"]
 
 
 def conclude(tables: Mapping[str, pa.Table], plan: Plan) -> list[Claim]:
     """List every claim the tables allow, in the order of reading: what failed or is missing, how many users, with which
-    setting, whether the answers are right; then each level, pair and equivalence."""
+    setting, whether the answers are right; then each level, pair and equivalence, and what the levels mean."""
     covered = list(_coverage(tables, plan))
     judged = levels(tables, plan)
+    capacity = capacities(judged)
     about_answers = list(answers(tables, plan))
     return [
         *(claim for claim in covered if claim.verdict != "complete"),
-        *capacities(judged),
+        *capacity,
+        *people(tables, plan, capacity),
         *leaders(tables, plan),
         *(claim for claim in about_answers if claim.kind == "score"),
         *(claim for claim in covered if claim.verdict == "complete"),
         *judged,
         *pairs(tables, plan),
         *(claim for claim in about_answers if claim.kind == "equivalence"),
+        *under_load(tables),
+        *means(tables, plan, judged, capacity),
     ]
 
 
 def headline(found: Sequence[Claim]) -> list[Claim]:
-    """Pick what a reader needs first: what failed or is missing, the most users that any setting serves, which setting
-    is ahead where most of them compete, and how the answers compare."""
-    capacities_ = [claim for claim in found if claim.kind == "capacity"]
+    """Pick what a reader needs first: what failed or is missing, the most users that any setting serves and the people
+    they stand for, which setting is ahead where most of them compete, and how the answers compare."""
+    served = sorted(
+        (claim for claim in found if claim.kind == "capacity"),
+        key=lambda claim: (not claim.values["valid"], -(claim.users or 0)),
+    )[:1]
     ahead = [claim for claim in found if claim.kind == "leader" and claim.figure == "output_tok_s"]
     scores = [claim for claim in found if claim.kind == "score"]
     telling = [claim for claim in scores if claim.verdict in ("higher", "lower", "not_judged")]
     return [
         *(claim for claim in found if claim.kind == "coverage" and claim.verdict != "complete"),
-        *sorted(capacities_, key=lambda claim: (not claim.values["valid"], -(claim.users or 0)))[:1],
+        *served,
+        *(claim for claim in found if claim.kind == "people" and [claim.subjects] == [c.subjects for c in served]),
         *sorted(ahead, key=lambda claim: (not claim.values["valid"], -len(claim.subjects), -(claim.users or 0)))[:1],
         *(telling or scores[:1]),
     ]

@@ -10,11 +10,37 @@ import pyarrow as pa
 from servebench.claims import Claim
 from servebench.plan import Plan
 from servebench.tables.files import Row, rows_of
+from servebench.tasks.answers import FAILED
 from servebench.verdicts.noise import LEVEL, rejected
 
 UNANSWERED = 0.01  # share of questions without an answer from which a side is not judged
 _LOST = ("truncated", "empty", "reasoning_leaked")  # outcomes that are the set-up's, not the answer's
 _APART = ("other_prompts", "other_machine")
+_NO_LOAD = ("no_load", "load_failed")
+
+
+def under_load(tables: Mapping[str, pa.Table]) -> Iterator[Claim]:
+    """Yield a claim for each target × measure that was asked beside a load and of an idle server: one family (Holm)."""
+    compared = list(rows_of(tables, "under_load"))
+    reasons = [_not_judged_under_load(tables, row) for row in compared]
+    chances = [None if why else float(row["p"]) for row, why in zip(compared, reasons, strict=True)]
+    for row, why, beyond in zip(compared, reasons, rejected(chances), strict=True):
+        yield _score(row, why, beyond, kind="under_load")
+
+
+def _not_judged_under_load(tables: Mapping[str, pa.Table], row: Row) -> list[dict[str, Any]]:
+    """Say why such a comparison says nothing: a side without answers, or a load of which requests failed."""
+    why: list[dict[str, Any]] = []
+    for name in (row["target"], row["baseline"]):
+        replies = [reply for reply in rows_of(tables, "answers") if reply["target"] == name]
+        lost = sum(reply["outcome"] in (FAILED, *_LOST) for reply in replies)
+        if lost and lost >= UNANSWERED * len(replies):
+            why.append({"kind": "unanswered", "target": name, "lost": lost, "asked": len(replies)})
+    for target in rows_of(tables, "targets"):
+        if row["target"].startswith(f"{target['target']} ("):
+            kinds = [found.kind for found in target["marks"] if found.kind in _NO_LOAD]
+            why += [{"kind": kind, "target": target["target"]} for kind in kinds]
+    return why
 
 
 def answers(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[Claim]:
@@ -52,7 +78,7 @@ def _not_judged(tables: Mapping[str, pa.Table], row: Row) -> list[dict[str, Any]
     return why
 
 
-def _score(row: Row, why: list[dict[str, Any]], beyond: bool) -> Claim:
+def _score(row: Row, why: list[dict[str, Any]], beyond: bool, kind: str = "score") -> Claim:
     values: dict[str, Any] = {name: row[name] for name in ("target", "baseline", "measure")}
     points = row["difference"] if row["combined_difference"] is None else row["combined_difference"]
     if why:
@@ -66,7 +92,7 @@ def _score(row: Row, why: list[dict[str, Any]], beyond: bool) -> Claim:
         verdict = "none_detected" if not beyond else "higher" if points > 0 else "lower"
         values |= {} if beyond else {"detectable": row["detectable"]}
     return Claim(
-        kind="score",
+        kind=kind,
         verdict=verdict,
         subjects=[row["target"], row["baseline"]],
         figure=row["measure"],

@@ -81,26 +81,32 @@ def level(setting: Setting, users: int, rounds: Sequence[Row], plan: Plan, setti
         values = {
             "limits": limits,
             "line": {"ttft_p95_s": line.ttft_p95_s, "user_tok_s": line.user_tok_s},
-            "ttft_p95_s": _range(good, "ttft_p95_s"),
-            "user_tok_s": _range(good, "user_tok_s"),
+            "ttft_p95_s": over_rounds(good, "ttft_p95_s"),
+            "user_tok_s": over_rounds(good, "user_tok_s"),
             "failures": sum(row["failures"] for row in good),
             "requests": common["requests"],
             "valid": is_valid(good, marks),
         }
         return Claim(**common, verdict="missed", values=values)
     if fewest < line.min_targets:
-        values = {"requests": fewest, "wanted": line.min_targets, "lacking": line.min_targets - fewest}
+        values = {
+            "requests": fewest,
+            "wanted": line.min_targets,
+            "lacking": line.min_targets - fewest,
+            "valid": is_valid(good, marks),
+        }
         return Claim(**common, verdict="few_requests", values=values)
     if len(good) < max(wanted, 2):
-        return Claim(**common, verdict="few_rounds", values={"measured": len(good), "rounds": max(wanted, 2)})
+        values = {"measured": len(good), "rounds": max(wanted, 2), "valid": is_valid(good, marks)}
+        return Claim(**common, verdict="few_rounds", values=values)
     passes = sum(row["in_time_requests"] for row in good)
     return Claim(
         **common,
         verdict="met",
         confidence=line_confidence(passes, common["requests"]),
         values={
-            "ttft_p95_s": _range(good, "ttft_p95_s"),
-            "user_tok_s": _range(good, "user_tok_s"),
+            "ttft_p95_s": over_rounds(good, "ttft_p95_s"),
+            "user_tok_s": over_rounds(good, "user_tok_s"),
             "valid": is_valid(good, marks),
         },
     )
@@ -120,7 +126,7 @@ def _missed(row: Row, line: Line) -> Iterator[str]:
         yield "no_speed"
 
 
-def _range(rounds: Sequence[Row], figure: str) -> list[float] | None:
+def over_rounds(rounds: Sequence[Row], figure: str) -> list[float] | None:
     """[smallest, largest] over the rounds; None where a round has none."""
     found = [row[figure] for row in rounds]
     return None if None in found or not found else [min(found), max(found)]
@@ -156,7 +162,8 @@ def _capacity(own: Sequence[Claim]) -> Claim:
     above = own[len(met) :]
     met_above = [claim.users for claim in above if claim.verdict == "met"]
     confidences = [claim.confidence for claim in met if claim.confidence is not None]
-    values: dict[str, Any] = {"valid": all(claim.values["valid"] for claim in met)}
+    # What is met and what bounds it must both be valid; a failure is a fact whatever else the round shows.
+    values: dict[str, Any] = {"valid": all(claim.values.get("valid", True) for claim in own[: len(met) + 1])}
     if met:
         values["met"] = met[-1].users
     if above:

@@ -10,7 +10,8 @@ from servebench.words import COMMA, LANGUAGES, labels, marks, numbers, singular,
 from servebench.words.numbers import digits
 
 _STOP = {"en": " ", "ja": ""}
-_RANGES = ("ttft_p95_s", "user_tok_s")
+_LIMITED = ("ttft_p95_s", "user_tok_s")
+_RANGES = (*_LIMITED, "ttft_p50_s", "base_ttft_p50_s", "reply_s", "streams", "usd", "seconds", "joules")
 
 
 def said(claim: Claim) -> dict[str, str]:
@@ -28,6 +29,8 @@ def _said(claim: Claim, language: str) -> str:
     for name in ("met_above", "absent", "excluded", "discarded"):
         if claim.values.get(name):
             sentences.append(labels()["claims"]["also"][name][language].format(**filled))
+    if claim.values.get("within") is False:
+        sentences.append(words("claims.also.outside")[language])
     if claim.values.get("valid") is False:
         sentences.append(labels()["claims"]["also"]["not_valid"][claim.kind][language])
     if claim.caveats and claim.kind == "level":
@@ -55,6 +58,12 @@ def _values(claim: Claim, language: str) -> dict[str, str]:
         filled |= {"limits": comma.join(_limit(limit, values, language) for limit in values["limits"])}
     if "next_verdict" in values:
         filled |= {"next_verdict": words(f"claims.next.{values['next_verdict']}")[language]}
+    if "people" in values:
+        pause = words("claims.pause")[language]
+        found = (pause.format(pause=digits(p), people=_span(ends, language)) for p, *ends in values["people"])
+        filled |= {"people": comma.join(found)}
+    if "memory" in values:
+        filled |= {"memory": words(f"claims.memories.{values['memory']}")[language]}
     if "measure" in values:
         filled |= {"measure": words(f"claims.measures.{values['measure']}")[language]}
     if "differs" in values:
@@ -67,7 +76,7 @@ def _values(claim: Claim, language: str) -> dict[str, str]:
 
 def _limit(limit: str, values: Mapping[str, Any], language: str) -> str:
     shown = {
-        **{name: _span(values[name], language) for name in _RANGES},
+        **{name: _span(values[name], language) for name in _LIMITED},
         "failures": digits(values["failures"]),
         "requests": digits(values["requests"]),
     }
