@@ -32,6 +32,8 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "cached_beyond_prompt": ("replies",),
     "output_beyond_limit": ("replies", "max_tokens"),
     "impossible_timings": ("replies",),
+    "prompts_of_other_length": ("prompts", "requests", "tokens"),
+    "replies_ended_early": ("replies", "requests"),
     "stopped_early": ("requests",),
     "foreign_use": ("samples", "share_percent"),
     "device_throttled": ("throttles", "samples"),

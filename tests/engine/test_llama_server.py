@@ -11,6 +11,9 @@ import pytest
 
 from servebench import engines
 from servebench.engines import llama_log, llama_server
+from servebench.load.endpoint import Endpoint
+from servebench.load.run import measure
+from servebench.load.workload import Workload
 from waiting import until
 
 
@@ -86,3 +89,14 @@ def test_sigterm_ends_the_server_promptly_and_cleanly(
     server.send_signal(signal.SIGTERM)
     assert server.wait(20) == 0
     assert time.monotonic() - began < 10
+
+
+def test_prompts_and_replies_of_a_length_are_what_the_server_counts(llama: Callable[..., Any]) -> None:
+    workload = Workload(mode="count", requests=6, prompt_tokens=300, reply_tokens=20)
+    with llama(slots=2, context=512) as server:
+        measured = measure(Endpoint(url=server.url, model=server.model, extra=server.extra), workload, 2)
+    rows = measured.requests.to_pylist()
+    assert [abs(row["prompt_tokens"] - 300) <= 3 for row in rows] == [True] * 6
+    assert [(row["completion_tokens"], row["finish_reason"]) for row in rows] == [(20, "length")] * 6
+    assert measured.meta.prompts
+    assert measured.meta.prompts.counted_by == "/tokenize"

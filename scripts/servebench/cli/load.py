@@ -40,6 +40,7 @@ _SHOWN = (
     ("other_failures", "failures among the others", "{}"),
     ("reasoning_replies", "replies with reasoning", "{}"),
     ("prompt_tokens_p50", "prompt tokens (median)", "{:.0f}"),
+    ("prompt_tok_s", "prompt tok/s until the first token", "{:,.0f}"),
     ("cached_tokens_mean", "of them cached (mean)", "{:.0f}"),
     ("output_tokens_mean", "output tokens (mean)", "{:.1f}"),
     ("in_flight_mean", "streams at once (mean)", "{:.1f}"),
@@ -215,6 +216,11 @@ def mode(values: dict[str, Any]) -> str:
         options = " and ".join(f"--{MODES[name].needs}" for name in ways)
         raise typer.BadParameter(f"{options} are different ways to load: give one")
     return next(iter([*ways, *asked]), "closed")
+
+
+def tokens(given: str | None) -> int | str | None:
+    """Read `--input-tokens` or `--output-tokens`: a number, or the name of a distribution."""
+    return int(given) if given is not None and given.isdecimal() else given
 
 
 def json_object(text: str) -> dict[str, Any]:

@@ -179,6 +179,13 @@ def load(
     prompts: Annotated[
         str, Option(help="A built-in set, a folder with set.yaml, or a JSONL or ShareGPT file.")
     ] = _LOAD.prompts,
+    input_tokens: Annotated[
+        str | None,
+        Option(help="Cut real text to prompts of this many tokens, chat template included: 1024, or uniform:LOW,HIGH."),
+    ] = None,
+    output_tokens: Annotated[
+        str | None, Option(help="Replies of exactly this many tokens, where the server takes ignore_eos; or as above.")
+    ] = None,
     system: Annotated[str | None, Option(help="System message instead of the set's.")] = None,
     instruction: Annotated[str | None, Option(help="Instruction instead of the set's.")] = None,
     max_tokens: Annotated[int, Option(min=1, help="Most output tokens of a reply.")] = _LOAD.max_tokens,
@@ -208,6 +215,8 @@ def load(
 
     values: dict[str, Any] = {
         "prompts": prompts,
+        "prompt_tokens": load.tokens(input_tokens),
+        "reply_tokens": load.tokens(output_tokens),
         "max_tokens": max_tokens,
         "temperature": temperature,
         "top_p": top_p,

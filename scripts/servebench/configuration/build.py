@@ -18,6 +18,7 @@ from servebench.configuration.faults import cross_faults, schema_faults, value_f
 from servebench.configuration.files import engine_pin, prompts_digest, trace_digest
 from servebench.configuration.origin import ConfigError, Origin, in_checkout
 from servebench.configuration.sections import defaults
+from servebench.configuration.workloads import workload
 from servebench.load.line import Line
 from servebench.plan import Engine, Evaluations, Model, Plan, Runtime, Setting
 from servebench.tasks import TASKS, sets
@@ -85,15 +86,15 @@ def _as_argument(value: Any) -> str:
 def _measured(config: Mapping[str, Any], entry: Mapping[str, Any], runs: Mapping[str, Any]) -> dict[str, Any]:
     """Complete the entry of a setting with its run and workload."""
     run = entry.get("run", next(iter(runs)))
-    workload = {**defaults(sections.Workload), **config["workload"], **(runs[run].get("workload") or {})}
+    load = workload(config, runs[run])
     return {
         **entry,
         "run": run,
         "users": sorted(entry["users"]),
-        "processes": workload.pop("processes", None),
-        "workload": workload,
-        "prompts_sha256": prompts_digest(workload["prompts"]),
-        "trace_sha256": trace_digest(workload.get("trace")),
+        "processes": load.pop("processes", None),
+        "workload": load,
+        "prompts_sha256": prompts_digest(load["prompts"]),
+        "trace_sha256": trace_digest(load.get("trace")),
     }
 
 
@@ -127,13 +128,13 @@ def _evaluations(config: Mapping[str, Any], engines: Mapping[str, Engine], model
     tasks = {name: _task_set(name, entry) for name, entry in section["tasks"].items()}
     under_load = section.get("under_load")
     if under_load:
-        workload = {**defaults(sections.Workload), **config["workload"]}
+        load = workload(config)
         under_load = {
             "targets": [section["baseline"]],
             **under_load,
             "questions": min(under_load["questions"], tasks[under_load["task"]]["questions"]),
-            "workload": _without(workload, ("processes",)),
-            "prompts_sha256": prompts_digest(workload["prompts"]),
+            "workload": _without(load, ("processes",)),
+            "prompts_sha256": prompts_digest(load["prompts"]),
         }
     return msgspec.convert({**section, "targets": targets, "tasks": tasks, "under_load": under_load}, Evaluations)
 

@@ -13,16 +13,17 @@ import jsonschema
 import yaml
 
 from servebench import ROOT
-from servebench.configuration import sections
 from servebench.configuration.files import prompts_path
 from servebench.configuration.origin import Origin
 from servebench.configuration.schema import schema
-from servebench.configuration.sections import RUNTIMES, defaults
+from servebench.configuration.sections import RUNTIMES
+from servebench.configuration.workloads import workload
 from servebench.engines import ADAPTERS, Adapter
 from servebench.faults import Fault
 from servebench.load import prompts as prompt_sets
 from servebench.load.arrivals import Pause, read_trace
 from servebench.load.endpoint import Endpoint
+from servebench.load.lengths import Lengths
 from servebench.load.modes import MODES
 from servebench.load.workload import Workload
 from servebench.plan import Runtime
@@ -160,8 +161,8 @@ def cross_faults(config: Mapping[str, Any], origin: Origin) -> Iterator[str]:
         own = [n for n, s in config["settings"].items() if s.get("run", next(iter(runs))) == run]
         if control and control not in own:
             yield origin.fault(["runs", run, "control"], f"{control!r} is not a setting of this run")
-        yield from _workload_faults({**config["workload"], **((entry or {}).get("workload") or {})}, origin)
-    mode = _mode(config["workload"])
+        yield from _workload_faults(workload(config, entry), origin)
+    mode = workload(config)["mode"]
     if (config.get("evaluations") or {}).get("under_load") and MODES[mode].ends_itself:
         lasting = ", ".join(name for name, way in MODES.items() if not way.ends_itself)
         problem = f"needs a load that goes on, and workload.mode {mode!r} ends by itself; use one of {lasting}"
@@ -309,36 +310,43 @@ def _model_faults(
         yield origin.fault([*path, "unverified"], "but sha256 or the source pins the file; remove one of the two")
 
 
-def _mode(workload: Mapping[str, Any]) -> str:
-    return str({**defaults(sections.Workload), **workload}["mode"])
-
-
-def _workload_faults(workload: Mapping[str, Any], origin: Origin) -> Iterator[str]:
-    mode = _mode(workload)
+def _workload_faults(load: Mapping[str, Any], origin: Origin) -> Iterator[str]:
+    """Find the faults of a run's workload, as `workloads.workload` returns it."""
+    mode = load["mode"]
     way = MODES[mode]
-    for key in ("prompts", "max_tokens", *(() if way.ends_itself else ("warmup_s", "window_s")), way.needs):
-        if key and key not in workload:
+    limit = "max_tokens" if "reply_tokens" not in load else None
+    for key in ("prompts", limit, *(() if way.ends_itself else ("warmup_s", "window_s")), way.needs):
+        if key and key not in load:
             yield origin.fault(["workload"], f"lacks {key}, which mode {mode} needs; add it")
     checks: Mapping[str, Callable[[str], object]] = {
-        "prompts": partial(_read_prompts, workload),
+        "prompts": partial(_read_prompts, load),
+        "prompt_tokens": partial(Lengths.parse, ""),
+        "reply_tokens": partial(Lengths.parse, ""),
         "trace": _read_trace,
         "think": Pause.parse,
     }
     for key, check in checks.items():
-        if key in workload:
+        if key in load:
             try:
-                check(workload[key])
+                check(load[key])
             except Fault as error:
-                yield origin.fault(["workload", key], str(error).removeprefix(f"workload.{key}: "))
+                said = str(error).removeprefix(f"workload.{key}: ").removeprefix(": ")
+                yield origin.fault(["workload", *_PLACES.get(key, (key,))], said)
+    if "reply_tokens" in load and "max_tokens" in load:
+        yield origin.fault(["workload", "max_tokens"], "contradicts reply_tokens; leave out one of the two")
 
 
-def _read_prompts(workload: Mapping[str, Any], name: str) -> None:
+# Where a configuration has the load generator's keys that it names differently.
+_PLACES = {"prompt_tokens": ("prompts", "tokens")}
+
+
+def _read_prompts(load: Mapping[str, Any], name: str) -> None:
     """Raise Fault for prompts that the load generator cannot send."""
     path = prompts_path(name)
     if not path.is_file() and not (path / "set.yaml").is_file():
         sets = ", ".join(sorted(p.name for p in (ROOT / "config" / "prompts").iterdir() if p.is_dir()))
         raise Fault(f"{name!r} is neither a built-in set ({sets}), a folder with set.yaml nor a file; name one of them")
-    prompt_sets.load(Workload(prompts=str(path), shared_prefix_tokens=workload.get("shared_prefix_tokens")), 0)
+    prompt_sets.load(Workload(prompts=str(path), shared_prefix_tokens=load.get("shared_prefix_tokens")), 0)
 
 
 def _read_trace(name: str) -> None:

@@ -18,6 +18,7 @@ from servebench.engines import ADAPTERS
 from servebench.load.line import Line as Objective
 from servebench.load.modes import MODES
 from servebench.load.workload import ARRIVALS
+from servebench.load.workload import Workload as Load
 from servebench.tasks import MEASURES, TASKS
 from servebench.tasks.task import FULL
 
@@ -191,13 +192,28 @@ class Model(Section):
     note: Annotated[Text | UnsetType, _says("(free) Printed beside every figure of this model.")] = UNSET
 
 
+Tokens = Count | Words
+
+
+class Prompts(Section):
+    tokens: Annotated[
+        Tokens,
+        _says(
+            "Real text cut by the server's own tokenizer to prompts of this many tokens, chat template included: 1024, "
+            "or a distribution such as `uniform:100,2000` or `lognormal:1024,0.5`. The set's system message and "
+            "instruction are left out."
+        ),
+    ]
+    set: Annotated[Words, _says("The set or file whose texts are cut.")] = Load().prompts
+
+
 class Workload(Section):
     mode: Annotated[str, _choice(MODES), _says("How the server is loaded; see `docs/load.md`.")] = "closed"
     prompts: Annotated[
-        Words | UnsetType,
+        Words | Prompts | UnsetType,
         _says(
             "A built-in set (a folder of `config/prompts/`), or a file, by its path from the project's root. If its "
-            "content changes, everything is measured again."
+            "content changes, everything is measured again. Or `{tokens: 1024}`: prompts of a length."
         ),
     ] = UNSET
     system: Annotated[Words | UnsetType, _says("System message, instead of the prompt set's.")] = UNSET
@@ -205,6 +221,13 @@ class Workload(Section):
         Words | UnsetType, _says("Instruction before each document, instead of the prompt set's.")
     ] = UNSET
     max_tokens: Annotated[Count | UnsetType, _says("Maximum output tokens of a reply.")] = UNSET
+    reply_tokens: Annotated[
+        Tokens | UnsetType,
+        _says(
+            "Instead of `max_tokens`: replies of exactly this many tokens (`ignore_eos`, `min_tokens`), or a "
+            "distribution as above. A server that ends replies by itself, as Ollama does, gets a mark."
+        ),
+    ] = UNSET
     temperature: Annotated[NotNegative, _says("Sampling temperature, sent with every request.")] = 0
     top_p: Annotated[float, Meta(gt=0, le=1), _says("Nucleus sampling, sent with every request.")] = 1.0
     seed: Annotated[Seed, _says("Sampling seed, sent with every request.")] = 0

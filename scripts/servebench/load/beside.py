@@ -12,6 +12,7 @@ from time import monotonic_ns
 import msgspec
 
 from servebench.faults import Fault
+from servebench.load import lengths
 from servebench.load.endpoint import Endpoint
 from servebench.load.measurement import Probe
 from servebench.load.run import START_DELAY_NS, check, divide, spread_s
@@ -50,10 +51,20 @@ async def loaded(
     """
     if workload.way.ends_itself:
         raise Fault(f"workload.mode: {workload.mode!r} ends by itself; nothing can be asked beside it")
-    check(endpoint, workload, users, seed)
+    requests = check(endpoint, workload, users, seed)
+    cuts = lengths.fitted(endpoint, workload, requests.source).cuts
     counts = Counts(users)
     with tempfile.TemporaryDirectory(prefix="servebench-load-") as directory:
-        jobs = divide(endpoint, workload, users, processes=processes, seed=seed, directory=directory, recorded=False)
+        jobs = divide(
+            endpoint,
+            workload,
+            users,
+            processes=processes,
+            seed=seed,
+            directory=directory,
+            recorded=False,
+            cuts=cuts,
+        )
         with Workers(jobs, cpus) as workers:
             await _until(workers, counts, lambda: workers.all("ready"))
             probe = msgspec.convert(next(workers.values("probe")), Probe | None)

@@ -17,9 +17,24 @@ from servebench.marks import Mark, mark
 # A client busier than CLIENT_CPU_LIMIT cannot be punctual; a window whose halves differ by STEADY_LIMIT has no rate.
 CLIENT_CPU_LIMIT = 0.7
 STEADY_LIMIT = 1.25
+# A prompt of a given length may miss it by PROMPT_LIMIT, or by one token; and so many prompts or replies may miss it.
+PROMPT_LIMIT, OFF_LIMIT = 0.01, 0.05
 # Engines send one token a chunk, speculative decoding a few. Beyond this limit a chunk's arrival says little about when
 # its tokens were made.
 TOKENS_PER_CHUNK_LIMIT = 8
+
+
+def _lengths(rows: Rows) -> Iterator[Mark]:
+    """Yield a mark where more than `OFF_LIMIT` of prompts or replies have not the lengths that were asked for."""
+    prompts = rows.known("prompt_tokens")
+    if isinstance(rows.prompt_tokens, int) and len(prompts):
+        off = int((np.abs(prompts - rows.prompt_tokens) > max(1, PROMPT_LIMIT * rows.prompt_tokens)).sum())
+        if off > OFF_LIMIT * len(prompts):
+            yield mark("prompts_of_other_length", prompts=off, requests=len(prompts), tokens=rows.prompt_tokens)
+    if rows.reply_tokens is not None and rows.ok.any():
+        early = int((rows.ok & (rows.table["finish_reason"].to_numpy() != "length")).sum())
+        if early > OFF_LIMIT * int(rows.ok.sum()):
+            yield mark("replies_ended_early", replies=early, requests=int(rows.ok.sum()))
 
 
 def doubts(rows: Rows, figures: Mapping[str, Any], line: Line, calibrated_users: int | None) -> Iterator[Mark]:
@@ -55,6 +70,7 @@ def doubts(rows: Rows, figures: Mapping[str, Any], line: Line, calibrated_users:
     prompt_s, possible = rows.prompt_s
     if wrong := int((np.isfinite(prompt_s) & ~possible).sum()):
         yield mark("impossible_timings", replies=wrong)
+    yield from _lengths(rows)
     if cancelled := int(((rows.table["phase"].to_numpy() == "window") & ~rows.real).sum()):
         yield mark("stopped_early", requests=cancelled)
 

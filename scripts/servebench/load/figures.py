@@ -144,6 +144,9 @@ def _tokens(rows: Rows) -> dict[str, Figure]:
         figures[f"tokens_from_{source}"] = int((rows.real & (sources == source)).sum())
     cached, prompt = rows.stamps("cached_tokens"), rows.stamps("prompt_tokens")
     both = rows.told_cached & (prompt > 0)
+    fresh = (prompt - np.where(rows.told_cached, cached, 0))[rows.ok]
+    read = (prompt[rows.ok] > 0) & (rows.ttft_s > 0)
+    figures["prompt_tok_s"] = median((fresh[read] / rows.ttft_s[read]).astype(np.float64))
     figures["cached_tokens_mean"] = mean(cached[rows.told_cached].astype(np.float64))
     figures["cached_share"] = int(cached[both].sum()) / int(prompt[both].sum()) if both.any() else None
     return figures

@@ -20,6 +20,7 @@ class PromptSet(Facts, frozen=True, kw_only=True):
     prompts: int
     skipped: int = 0  # conversations without a question
     prompt_chars: dict[str, int]
+    counted_by: str | None = None  # how prompts of a length were counted: /tokenize, tokenizer or usage
 
 
 class Probe(Facts, frozen=True, kw_only=True):

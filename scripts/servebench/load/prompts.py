@@ -4,11 +4,11 @@ A prompt made from a document is the instruction, a line with a number unique to
 So no document is ever served from a prompt cache, though the head before the number may be (docs/load.md).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
-from itertools import cycle
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -118,15 +118,19 @@ def number(seed: int, n: int) -> int:
     return (_lot(f"{seed} number line") + n * _STEP) % NUMBERS
 
 
-def load(workload: Workload, seed: int, number_seed: int | None = None) -> PromptSource:
+def load(
+    workload: Workload, seed: int, number_seed: int | None = None, cuts: Sequence[tuple[int, int]] = ()
+) -> PromptSource:
     """Load the prompts that a workload names: a built-in set, a folder with a set.yaml, or a file.
 
     A file is JSONL with `prompt` (a document, which gets instruction and number line) or `messages` (sent unchanged) in
     each line, or ShareGPT, JSON or JSONL, with `conversations` (their replies are not sent; conversations without a
     question are skipped and counted). `system` and `instruction` of the workload replace the set's; messages that begin
     with a system message keep it. `shared_prefix_tokens` puts about that many tokens of the prompts' own texts at the
-    head of the system message. `seed` decides the order and `number_seed` (None: `seed`) the number lines. Raises
-    Fault.
+    head of the system message. `seed` decides the order and `number_seed` (None: `seed`) the number lines.
+
+    With `prompt_tokens`, the prompts are texts made of the set's documents, without its system message and instruction:
+    one for each (tokens, characters) of `cuts`, which `lengths.fitted` finds. Raises Fault.
     """
     name = workload.prompts
     path = BUILT_IN / name if (BUILT_IN / name / "set.yaml").is_file() else Path(name)
@@ -143,6 +147,9 @@ def load(workload: Workload, seed: int, number_seed: int | None = None) -> Promp
     entries = [entry for entry in found if entry is not None]
     if not entries:
         raise Fault(f"{path}: holds no prompts; give one JSON object a line, each with a question")
+    numbers = seed if number_seed is None else number_seed
+    if workload.prompt_tokens is not None:
+        return PromptSource(name, cut(entries, cuts) if cuts else entries, workload.system, None, seed, numbers)
     system = about.get("system") if workload.system is None else workload.system
     instruction = about.get("instruction") if workload.instruction is None else workload.instruction
     if workload.shared_prefix_tokens is not None:
@@ -157,8 +164,29 @@ def load(workload: Workload, seed: int, number_seed: int | None = None) -> Promp
             )
         # Head and system message become one message: some chat templates refuse a second system message.
         system = f"{head}\n\n{system}" if system else head
-    numbers = seed if number_seed is None else number_seed
     return PromptSource(name, entries, system, instruction, seed, numbers, len(found) - len(entries))
+
+
+def cut(entries: Sequence[Entry], cuts: Sequence[tuple[int, int]]) -> list[Entry]:
+    """Make a document for each (tokens, characters): a text that starts at another entry each time, cut behind so many
+    characters. Blanks at its end go, as some chat templates take them off. Raises Fault without any text."""
+    return [
+        Entry(f"{tokens} tokens {i}", running(entries, i * len(entries) // len(cuts), chars)[:chars].rstrip())
+        for i, (tokens, chars) in enumerate(cuts)
+    ]
+
+
+def running(entries: Sequence[Entry], start: int, chars: int) -> str:
+    """Join the entries' texts from the `start`-th on, starting over when they run out, to at least `chars`."""
+    if not any(entry.text for entry in entries):
+        raise Fault("prompts: hold no text to cut; name other prompts")
+    pieces, have = [], 0
+    for entry in islice(cycle(entries), start, None):
+        if have >= chars:
+            break
+        pieces.append(entry.text + "\n")
+        have += len(entry.text) + 1
+    return "".join(pieces)
 
 
 def said(message: Message) -> str:

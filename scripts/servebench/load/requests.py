@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from random import Random
 
 import httpx
 import msgspec
@@ -13,6 +15,7 @@ from servebench.load import body, prompts
 from servebench.load.arrivals import read_trace
 from servebench.load.endpoint import Endpoint
 from servebench.load.exchange import Exchange
+from servebench.load.lengths import Lengths
 from servebench.load.stream import parse
 from servebench.load.transport import head
 from servebench.load.workload import Workload
@@ -32,9 +35,20 @@ class Requests:
     The seeds are those of `load.run.measure`.
     """
 
-    def __init__(self, endpoint: Endpoint, workload: Workload, seed: int, number_seed: int | None = None) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        workload: Workload,
+        seed: int,
+        number_seed: int | None = None,
+        cuts: Sequence[tuple[int, int]] = (),
+    ) -> None:
         self._trace = workload.trace
-        self.source = prompts.load(workload, seed, number_seed)
+        self.source = prompts.load(workload, seed, number_seed, cuts)
+        self._seed = seed
+        self._reply_tokens: Lengths | None = None
+        if workload.reply_tokens is not None:
+            self._reply_tokens = Lengths.parse("workload.reply_tokens", workload.reply_tokens)
         headers = {
             "accept": "text/event-stream",
             "accept-encoding": "identity",
@@ -58,18 +72,27 @@ class Requests:
             "top_p": workload.top_p,
             "seed": workload.seed,
         }
-        self._body = body.build(base, endpoint.extra)
+        # Exactly so many tokens, for the engines that take these wishes; min_tokens is set for each request.
+        exact = {} if self._reply_tokens is None else {"ignore_eos": True, "min_tokens": 1}
+        self._body = body.build(base | exact, endpoint.extra)
         self._encode = msgspec.json.Encoder().encode
 
     def nth(self, n: int) -> Request:
         """Make the request of the n-th prompt, with its unique number line."""
-        return self.ready(*self.source.request(n))
+        return self.ready(*self.source.request(n), self.reply_tokens(n))
 
     def ready(self, prompt_id: str, messages: list[prompts.Message], max_tokens: int | None = None) -> Request:
         """Encode a request; `max_tokens` replaces the body's limit under the limit's own name, if the body has one."""
         own = {name: max_tokens for name in body.LIMITS if max_tokens is not None and name in self._body}
+        if max_tokens is not None and "min_tokens" in self._body:
+            own["min_tokens"] = max_tokens
         content = self._encode({**self._body, **own, "messages": messages})
         return Request(prompt_id, head(self._http, len(content)) + content)
+
+    def reply_tokens(self, n: int) -> int | None:
+        """Return the tokens of the n-th request's reply; None where its end is the model's choice."""
+        lengths = self._reply_tokens
+        return None if lengths is None else lengths.draw(Random(f"{self._seed} reply {n}"))
 
     def trace(self, process: int = 0, processes: int = 1) -> list[tuple[float, Request]]:
         """Encode a process's share of the trace beforehand: (seconds after the start, request)."""
@@ -102,7 +125,8 @@ class Conversation:
                 return None
             self._history.append(more)
         self.turn += 1
-        return self.requests.ready(f"{self._prompt_id} turn {self.turn}", self._history)
+        limit = self.requests.reply_tokens(self.number)
+        return self.requests.ready(f"{self._prompt_id} turn {self.turn}", self._history, limit)
 
     def heard(self, exchange: Exchange) -> bool:
         """Add the reply to the history; return False when the reply failed, which ends the conversation."""

@@ -60,6 +60,10 @@ class Rows:
         # A reply's limit of output tokens; None where each request sets its own.
         asked = meta.workload | (meta.target.extra if meta.target else {})
         self.max_tokens: int | None = token_limit(asked) if self.mode != "trace" else None
+        # The tokens that every prompt and reply was to have, or their distribution; None where neither was asked.
+        self.prompt_tokens, self.reply_tokens = (meta.workload.get(f"{what}_tokens") for what in ("prompt", "reply"))
+        if self.reply_tokens is not None:
+            self.max_tokens = self.reply_tokens if isinstance(self.reply_tokens, int) else None
 
     def stamps(self, column: str) -> Ints:
         """Return an integer column; −1 where it is null (no stamp or count is negative)."""

@@ -82,7 +82,7 @@ class Worker:
         origin = Origin.of(httpx.URL(job.endpoint.chat_url))
         timeouts = Timeouts(workload.connect_timeout_s, workload.timeout_s, workload.idle_timeout_s)
         self.ledger = Ledger(job.process, job.processes, job.recorded)
-        requests = Requests(job.endpoint, workload, job.seed, job.number_seed)
+        requests = Requests(job.endpoint, workload, job.seed, job.number_seed, job.cuts)
         crew = Crew(self.ledger, requests, lambda: Channel(origin, timeouts), job.seed, job.total_users)
         commands = asyncio.StreamReader()
         await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from servebench.faults import Fault
@@ -28,7 +28,7 @@ class Job:
 
     `users` is its share of `total_users`; `tickets` is an inherited descriptor (count mode); `probe` requests one
     answer before the load, `clock` the clock server's stamps. Where the load is not `recorded`, each reply is read and
-    counted when it ends, and not kept.
+    counted when it ends, and not kept. `cuts` make prompts of a length (`prompts.load`).
     """
 
     endpoint: Endpoint
@@ -45,6 +45,7 @@ class Job:
     tickets: int | None = None
     clock: bool = False
     recorded: bool = True
+    cuts: list[tuple[int, int]] = field(default_factory=list)
 
     def to_json(self) -> bytes:
         return json.dumps(asdict(self)).encode() + b"\n"

@@ -30,6 +30,9 @@ class Workload:
 
     mode: str = "closed"
     prompts: str = "en-short"
+    # Tokens of every prompt, chat template included, and of every reply: 1024, or a distribution as for `think`.
+    prompt_tokens: int | str | None = None
+    reply_tokens: int | str | None = None
     max_tokens: int = 256
     temperature: float = 0.0
     top_p: float = 1.0
@@ -72,6 +75,13 @@ class Workload:
         needed = self.way.needs
         if needed and getattr(self, needed) is None:
             raise Fault(f"workload.{needed}: is missing, and mode {self.mode!r} needs it; give it")
+        if self.prompt_tokens is not None and (self.mode == "trace" or self.shared_prefix_tokens is not None):
+            other = (
+                "a trace has prompts of its own" if self.mode == "trace" else "a shared prefix would make them longer"
+            )
+            raise Fault(f"workload.prompt_tokens: {self.prompt_tokens}: {other}; leave out one of the two")
+        if self.reply_tokens is not None and self.mode == "trace":
+            raise Fault("workload.reply_tokens: a trace has lengths of its own; leave it out")
         for key, value in vars(self).items():
             sendable(f"workload.{key}", value)
 

@@ -10,6 +10,7 @@ from servebench import ROOT
 from servebench.engines import ADAPTERS
 from servebench.faults import Fault
 from servebench.load.arrivals import read_trace
+from servebench.load.lengths import Lengths
 from servebench.outlook.inventory import Part, answered, done, given_up, missing, of_earlier_protocols, parts
 from servebench.plan import ALONE, LOADED, Evaluations, Model, Plan, Setting
 from servebench.tasks import TASKS
@@ -31,7 +32,9 @@ OVERHEAD_S = 2.5  # starting load processes, checking, writing
 def measurement_s(setting: Setting, users: int) -> float:
     """Estimate the seconds of one measurement: warm-up until all users have a reply, window, drain; or a fixed work."""
     workload = setting.workload
-    reply_s = float(workload["max_tokens"]) / USER_TOK_S
+    lengths = workload.get("reply_tokens")
+    tokens = workload["max_tokens"] if lengths is None else Lengths.parse("workload.reply_tokens", lengths).mean
+    reply_s = tokens / USER_TOK_S
     if workload["mode"] == "count":
         replies: int = math.ceil(workload["requests"] / min(users, setting.slots))
         return OVERHEAD_S + replies * reply_s

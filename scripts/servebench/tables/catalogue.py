@@ -77,6 +77,7 @@ in_flight_mean real requests sent and not yet ended, averaged over the window
 goodput_requests_s real requests per second that each met the line
 cached_share real share of the prompt tokens that came from the server's cache
 prefill_p50_s real the server's own time for the prompt
+prompt_tok_s real median of newly computed prompt tokens over TTFT: the prefill speed one user sees, queueing included
 queue_wait_p50_s real TTFT minus the server's own time for the prompt
 send_delay_p99_s real how long after its due time a request was sent
 inter_chunk_p50_s real gaps between the chunks of a reply
