@@ -1,4 +1,4 @@
-"""Fetch model files once into the user's cache, known by their SHA-256, never usable when wrong or cut.
+"""Fetch each model file once into the user's cache, check it by its SHA-256, and never use a wrong or cut one.
 
 A model is one file (`<cache>/models/<sha256>/<name>`), a snapshot of a Hugging Face repository
 (`<cache>/models/hf/<owner>--<repository>@<revision>/`) or a blob in an Ollama store (`<cache>/models/ollama/`).
@@ -37,7 +37,7 @@ def fetch(
     mirror: str | None = None,
     progress: Progress = lambda line: None,
 ) -> dict[str, Any]:
-    """Bring `model` into the cache and return its manifest; a model that the cache has is not fetched again.
+    """Bring `model` into the cache, unless it is there, and return its manifest.
 
     The manifest: key, name, source or requantize, sha256 (of the file, or of a snapshot's list of files), size_bytes,
     path (relative to the cache root), kind (file|snapshot), quantization, note, facts (`facts.of`), fetch_s (seconds of
@@ -163,8 +163,9 @@ def _cached(model: Model, place: Path) -> Path | None:
 
 
 def _blob(model: Model, store: Path) -> Path | None:
-    """Find the model in an Ollama store, where a blob's name says its digest. A whole blob stays, even if another model
-    is wanted: its tag may mean another model by now."""
+    """Find the model in an Ollama store, where a blob's name gives its digest.
+
+    A complete blob stays even when another model is wanted: its tag may mean another model by now."""
     found = ollama.find(model.source or "", store)
     if found is None:
         return None

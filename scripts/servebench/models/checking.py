@@ -12,12 +12,12 @@ STAMP = ".servebench.json"  # in a file's directory, or in the snapshot itself
 
 
 class Mismatch(ValueError):
-    """A file differs from the wanted file; the text gives the expected and the actual size or SHA-256."""
+    """Report that a file is not the wanted one; the text gives the expected and the actual size or SHA-256."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """The SHA-256 and size a model must have; None where not known beforehand."""
+    """Hold the SHA-256 and the size that a model must have; None where not known beforehand."""
 
     sha256: str | None = None
     size_bytes: int | None = None
@@ -42,7 +42,7 @@ def accept(path: Path, wanted: Wanted) -> None:
 
 
 def note(path: Path, **origin: Any) -> None:
-    """Remember how an accepted file came, until the file is altered."""
+    """Remember how an accepted file was obtained, until the file is altered."""
     _remember(path, {**_stamps(path)[_label(path)], "origin": origin})
 
 

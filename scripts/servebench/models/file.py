@@ -1,4 +1,4 @@
-"""`file:///absolute/path` or `file://relative/path`: a file or a snapshot's directory on this machine."""
+"""Take a model from this machine: `file:///absolute/path` or `file://relative/path`, a file or a snapshot's folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`hf://owner/repository[/path/to/file]@revision`: a file of the Hugging Face Hub, or a whole snapshot."""
+"""Fetch `hf://owner/repository[/path/to/file]@revision`: a file of the Hugging Face Hub, or a whole snapshot."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ IGNORED = ("*.bin", "*.pth", "*.pt", "*.h5", "*.msgpack", "*.onnx", "original/*"
 
 @dataclass(frozen=True)
 class Source:
-    """The parts of an `hf://` source. `file` is None for a snapshot, `revision` None for the newest."""
+    """Hold the parts of an `hf://` source. `file` is None for a snapshot, `revision` None for the newest."""
 
     repository: str
     file: str | None

@@ -1,4 +1,4 @@
-"""`https://host/path/file`: a download that resumes where it was cut."""
+"""Fetch `https://host/path/file`, resuming a download where it was cut."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def download(url: str, cut: Path, progress: Callable[[str], None]) -> None:
     headers = {"Range": f"bytes={have}-", "If-Range": validator} if have and validator else {}
     with httpx.stream("GET", url, headers=headers, follow_redirects=True, timeout=TIMEOUT) as response:
         if headers and response.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE:
-            validator_file.unlink()  # it was cut after its last byte
+            validator_file.unlink()  # the file was complete: only the end of the download was missed
             return
         response.raise_for_status()
         resumed = response.status_code == httpx.codes.PARTIAL_CONTENT
@@ -59,7 +59,7 @@ def download(url: str, cut: Path, progress: Callable[[str], None]) -> None:
         total = have + int(response.headers.get("content-length", 0))
         told = time.monotonic()
         with cut.open("ab" if resumed else "wb") as file:
-            for block in response.iter_raw():  # as it comes: of larger blocks a cut would lose the last
+            for block in response.iter_raw():  # as it arrives: with larger blocks, a cut would lose the last
                 file.write(block)
                 if time.monotonic() - told >= REPORT_EVERY_S:
                     told = time.monotonic()

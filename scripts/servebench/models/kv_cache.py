@@ -39,7 +39,7 @@ FULL_EVERY = {"gemma2": 2, "gemma3": 6, "gemma3n": 5, "gpt-oss": 2, "cohere2": 4
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer's cache: elements per token in keys and in values; at most `window` tokens, None for all."""
+    """Hold one layer's cache: elements per token in keys and in values; at most `window` tokens, None for all."""
 
     kv_heads: int
     key_size: int
@@ -49,7 +49,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Cache:
-    """The layers of a model that keep keys and values, of `all_layers` in all. `notes` say what was not modelled."""
+    """Hold the layers of a model that keep keys and values. `notes` say what was not modelled."""
 
     layers: tuple[Layer, ...]
     all_layers: int

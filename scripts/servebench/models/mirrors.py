@@ -1,4 +1,4 @@
-"""`runtime.mirror`: a folder or an https:// address that is asked before a model's own source.
+"""Look for models in `runtime.mirror`, a folder or an https:// address, before asking their own source.
 
 It is laid out as the folder `models` of a cache: `<sha256>/<file name>`; `hf/<owner>--<repository>@<revision>/` for a
 snapshot and `hf/<owner>--<repository>@<revision>--<file>/<file name>` for a file that no SHA-256 pins; `ollama/` as
@@ -36,7 +36,7 @@ def fetch(mirror: str, source: str, wanted: Wanted, into: Path, progress: Callab
             if got.is_dir():
                 shutil.rmtree(got)
                 got.mkdir()
-            elif not source.startswith("ollama://"):  # a whole blob of a store may be what another tag means
+            elif not source.startswith("ollama://"):  # a complete blob of the store: another tag may mean it
                 got.unlink()
         else:
             return got

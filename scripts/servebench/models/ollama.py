@@ -1,4 +1,4 @@
-"""`ollama://[host/][namespace/]model:tag[@sha256:digest]`: a registry's model, laid out as Ollama's own store.
+"""Fetch `ollama://[host/][namespace/]model:tag[@sha256:digest]`, laid out as Ollama's own store.
 
 The store (OLLAMA_MODELS) is `manifests/<host>/<namespace>/<model>/<tag>` and `blobs/sha256-<hex>`. Because it is
 Ollama's layout, `ollama serve` finds the model there and llama-server can be given the very same weights: the blob.
@@ -32,7 +32,7 @@ SOURCE = re.compile(
 
 @dataclass(frozen=True)
 class Source:
-    """The parts of an `ollama://` source, Ollama's defaults filled in."""
+    """Hold the parts of an `ollama://` source, with Ollama's defaults filled in."""
 
     host: str
     namespace: str
@@ -42,12 +42,12 @@ class Source:
 
     @property
     def manifest(self) -> Path:
-        """The manifest's path in a store."""
+        """Return the manifest's path in a store."""
         return Path("manifests") / self.host / self.namespace / self.model / self.tag
 
     @property
     def name(self) -> str:
-        """The model's name in Ollama."""
+        """Return the model's name in Ollama."""
         short = f"{self.model}:{self.tag}"
         if self.host != REGISTRY:
             return f"{self.host}/{self.namespace}/{short}"

@@ -1,4 +1,4 @@
-"""`pypi://package==version/path/in/the/wheel`: one file out of a wheel, without installing the wheel."""
+"""Fetch `pypi://package==version/path/in/the/wheel`: one file out of a wheel, without installing the wheel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evaluate one target: start its engine, ask every question that has no reply, store each reply at once, stop.
+"""Evaluate one target: start its engine, ask every question without a reply, store each reply at once, stop.
 
 A failure that is part of the experiment (an engine that does not start, a question without a reply) is recorded in the
 result with its reason. A failure of the infrastructure raises; the replies received before it are in the store.
@@ -137,7 +137,7 @@ class _Evaluation:
         return sum(len(self.missing(condition)) for condition in self.conditions)
 
     def _work(self, asked: Asked, condition: str) -> float:
-        """Estimate a question's share of the time: tokens of its reply ÷ number of questions asked at once."""
+        """Estimate the work of a question: the tokens of its reply ÷ the number of questions asked at once."""
         tokens = min(asked.max_tokens, TASKS[asked.task].reply_tokens)
         return tokens if condition else tokens / self.setting.users[0]
 
@@ -284,7 +284,7 @@ def _first(error: Exception) -> Exception:
 
 
 def shuffled(questions: Sequence[Question], seed: int) -> list[Question]:
-    """Shuffle the questions, the same way on every machine (`random` may change with Python)."""
+    """Shuffle the questions in the same way on every machine (`random` may change with Python)."""
     return sorted(questions, key=lambda question: hashlib.sha256(f"{seed} {question.question_id}".encode()).digest())
 
 

@@ -72,7 +72,7 @@ async def complete(client: httpx.AsyncClient, url: str, content: Mapping[str, An
         except (httpx.NetworkError, httpx.RemoteProtocolError) as error:
             got = {"failed": f"{type(error).__name__}: {error}"}
             continue
-        except httpx.RequestError as error:  # such as a reply that cannot be decompressed
+        except httpx.RequestError as error:  # for example a reply that cannot be decompressed
             got = {"failed": f"{type(error).__name__}: {error}"}
         break
     return Answer(**got, latency_s=round(time.monotonic() - began, 6))

@@ -1,4 +1,4 @@
-"""The list of evaluation tasks, one module each: prompt, extraction with the rule that fired, score, measures."""
+"""List the evaluation tasks, one module each: prompt, extraction with the rule that fired, score, measures."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""The table of replies, `answers`: a scored reply to a row, and a row back to an answer. Null means not measured."""
+"""Make rows of the table `answers` from scored replies, and answers from its rows. Null means not measured."""
 
 from __future__ import annotations
 
@@ -107,7 +107,8 @@ def read_answers(answers: pa.Table, questions: Questions) -> list[Answer]:
     for row in check(answers).to_pylist():
         key = (row["target"], row["task"], row["repeat"], row["question_id"])
         if (question := known.get((row["task"], row["question_id"]))) is None:
-            raise Fault(f"answers: question_id: {' '.join(map(str, key))}: no such question; give the data asked from")
+            where = " ".join(map(str, key))
+            raise Fault(f"answers: question_id: {where}: no such question; give the file that was asked from")
         if key in seen:
             raise Fault(f"answers: question_id: {' '.join(map(str, key))}: answered twice; keep one row")
         seen.add(key)

@@ -34,7 +34,7 @@ def character_edits(source: str, target: str) -> list[CharacterEdit]:
     ended = _common_prefix(source[skipped:][::-1], target[skipped:][::-1])
     middle, wanted = source[skipped : len(source) - ended], target[skipped : len(target) - ended]
     rows, i, j = _distances(middle, wanted), len(middle), len(wanted)
-    runs: list[tuple[str, int, str]] = []  # last first; adjacent deletions and insertions joined
+    runs: list[tuple[str, int, str]] = []  # from the last edit to the first, adjacent deletions and insertions joined
     while i or j:
         here = rows[i][j]
         if i and j and here == rows[i - 1][j - 1] + (middle[i - 1] != wanted[j - 1]):

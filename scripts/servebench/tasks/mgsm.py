@@ -82,8 +82,11 @@ _KANJI_DIGITS = {character: digit for digit, character in enumerate("〇一二�
 
 
 def _folded(text: str) -> str:
-    """Normalise a text (NFKC): every dash before a digit becomes a minus sign; exponents (cm², m2), bullets, LaTeX's
-    thin spaces, guarded commas and bold go; LaTeX's fractions become `a/b`."""
+    """Normalise a text (NFKC) so that its numbers can be read.
+
+    Every dash before a digit becomes a minus sign, LaTeX's fractions become `a/b`; exponents (cm², m2), bullets,
+    LaTeX's thin spaces, guarded commas and bold are removed.
+    """
     text = unicodedata.normalize("NFKC", text)
     text = text.replace("{,}", ",").replace("\\,", "").replace("\\!", "").replace("\\$", "$").replace("**", "")
     text = re.sub(r"(?<!\d)(\d{1,3}(?:、\d{3})+)(?![\d、])", lambda found: found[1].replace("、", ","), text)  # 1、234
@@ -136,8 +139,11 @@ def _result(text: str) -> str:
 
 
 def _first_amount(text: str) -> Decimal | None:
-    """Find the first number of the result (`_result`). Passed over, unless nothing else is a number: what stands in
-    brackets, the base of a rate (1人あたり34ドル), a share's count (2人で18個), and what is denied (5個ではなく)."""
+    """Find the first number of the result (`_result`).
+
+    Passed over, unless there is no other number: numbers in brackets, the base of a rate (1人あたり34ドル), the
+    count of a share (2人で18個), and numbers that are denied (5個ではなく).
+    """
     for candidate in (_BRACKETS.sub(" ", text), text):
         result = _result(candidate)
         for kept in (_DENIED.sub(" ", _COUNT.sub(" ", _PER.sub(" ", result))), _DENIED.sub(" ", result), result):

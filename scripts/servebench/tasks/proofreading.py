@@ -49,7 +49,7 @@ CLEAN_CATEGORIES: Mapping[str, int] = {"clean": 60, "clean-hard": 40}
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """The correction of a text: its characters [start, end) become `replacement`."""
+    """Hold the correction of a text: its characters [start, end) become `replacement`."""
 
     start: int
     end: int
@@ -58,7 +58,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """One line of `sentences.jsonl`."""
+    """Hold one line of `sentences.jsonl`."""
 
     id: str
     category: str
@@ -135,8 +135,10 @@ def _normalised(answer: str) -> str:
 
 
 def extract(answer: str, question: Question) -> Extraction:
-    """Extract the corrected sentence (rule `sentence`): the whole reply, normalised. None when the reply has several
-    lines, or when more than half of its characters differ from the question: an explanation, not a correction.
+    """Extract the corrected sentence (rule `sentence`): the whole reply, normalised.
+
+    None when the reply has several lines, or when more than half of its characters differ from the question: then it is
+    an explanation, not a correction.
     """
     reply = _normalised(answer)
     if "\n" in reply or not reply:
@@ -158,9 +160,11 @@ _QUOTES = (("「", "」"), ("『", "』"), ('"', '"'), ("“", "”"), ("**", "*
 
 
 def lenient(answer: str, question: Question) -> tuple[bool, bool]:
-    """Judge a reply with its form forgiven, as (right, format violated): first line only, NFKC, without a label, an
-    opened block or one outer pair of marks that the input lacks. Violated: one of these had to be taken off, or more
-    lines followed."""
+    """Judge a reply as (right, format violated), forgiving its form.
+
+    Only its first line counts, in NFKC, without a label, an opened block or one outer pair of marks that the input
+    lacks. The format is violated when one of these had to be taken off, or more lines followed.
+    """
     reply, source = (unicodedata.normalize("NFKC", text) for text in (_normalised(answer), question.text))
     bare = reply
     for lead in (_LABEL, _OPENED):
@@ -182,7 +186,7 @@ SPLITS: tuple[Split, ...] = ("exact", "fixed_with_extra_edits", "unchanged", "ot
 
 @dataclass(frozen=True, slots=True)
 class EditCounts:
-    """Character edits of one reply: made by it, wanted by the nearest right answer, and both."""
+    """Count the character edits of one reply: made by it, wanted by the nearest right answer, and both."""
 
     made: int
     wanted: int
@@ -190,8 +194,10 @@ class EditCounts:
 
 
 def f_beta(counts: EditCounts) -> tuple[float | None, float | None, float | None]:
-    """Compute (precision, recall, F0.5) of character edits; None where the denominator is 0. F0.5 weighs precision
-    twice as much as recall, as is usual for grammar correction."""
+    """Compute (precision, recall, F0.5) of character edits; None where the denominator is 0.
+
+    F0.5 weighs precision twice as much as recall, as is usual for grammar correction.
+    """
     precision = counts.shared / counts.made if counts.made else None
     recall = counts.shared / counts.wanted if counts.wanted else None
     weighted = counts.made + 0.25 * counts.wanted

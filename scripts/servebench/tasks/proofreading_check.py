@@ -164,8 +164,10 @@ def _pairs(sentences: Sequence[Sentence]) -> Iterator[tuple[int, str, str]]:
 
 
 def problems(sentences: Sequence[Sentence], counts: Mapping[str, int] = COUNTS) -> list[tuple[int, str, str]]:
-    """List what breaks a rule, as (sentence number from 1 in file order, or 0 for the whole set; key; problem and
-    remedy)."""
+    """List what breaks a rule, as (sentence, key, problem and remedy).
+
+    `sentence` is its number in file order, from 1; 0 stands for the whole set.
+    """
     found = [(n, key, problem) for n, s in enumerate(sentences, 1) for key, problem in _sentence_problems(s)]
     found += [*_twice(sentences), *_pairs(sentences)]
     have = Counter(sentence.category for sentence in sentences)

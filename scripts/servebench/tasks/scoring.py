@@ -14,7 +14,7 @@ from servebench.tasks.task import OUTCOMES, DataError, Extraction, Outcome, Ques
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """The score of one reply. extracted, rule: the answer read and the rule that read it, both None without one."""
+    """Hold the score of one reply. extracted, rule: the answer and the rule that read it; both None without one."""
 
     extracted: str | None
     rule: str | None
@@ -36,8 +36,11 @@ _REFUSAL_CHARACTERS = 120
 
 
 def without_reasoning(text: str) -> tuple[str | None, bool]:
-    """Split a text into (answer, whether it had reasoning). The answer follows the last `</think>`; None when a
-    `<think>` was never closed, for then no answer was begun. An empty block is not reasoning."""
+    """Split a text into (answer, whether it had reasoning).
+
+    The answer follows the last `</think>`; it is None when a `<think>` was never closed, because then no answer was
+    begun. An empty block is not reasoning.
+    """
     tags = list(_TAG.finditer(text))
     if not tags:
         return text, False
@@ -57,9 +60,11 @@ def _refuses(answer: str, question: Question) -> bool:
 
 
 def score(task: Task, question: Question, reply: Reply) -> Score:
-    """Score one reply. In this order: `refused` by a content filter; `reasoning_leaked` (reasoning never
-    closed, or reasoning and no content); `empty`; `truncated` by the token limit, whatever the text;
-    `refused` in words; `unparsable`; `correct` or `wrong`."""
+    """Score one reply: the first outcome of this list that applies.
+
+    `refused` by a content filter; `reasoning_leaked` (reasoning never closed, or reasoning and no content); `empty`;
+    `truncated` by the token limit, whatever the text; `refused` in words; `unparsable`; `correct` or `wrong`.
+    """
     answer, reasoned = without_reasoning(reply.text or "")
     if reply.finish_reason == "content_filter":
         return Score(None, None, "refused")
@@ -83,7 +88,7 @@ def score(task: Task, question: Question, reply: Reply) -> Score:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The counts of one file of replies. outcomes and rules: how often each occurred."""
+    """Hold the counts of one file of replies. outcomes and rules: how often each occurred."""
 
     task: str
     questions: int
@@ -111,8 +116,11 @@ def _text(record: Mapping[str, object], key: str, path: Path, line: int) -> str 
 
 
 def read_replies(path: Path) -> dict[str, tuple[int, Reply]]:
-    """Read (line, reply) by question from a JSON Lines file with `question_id` and `reply` (null allowed), optionally
-    `finish_reason` and `reasoning`. Other keys are ignored. DataError for a line of another form, or an empty file."""
+    """Read (line, reply) by question from a JSON Lines file.
+
+    Each line has `question_id` and `reply` (null allowed), and may have `finish_reason` and `reasoning`; other keys are
+    ignored. Raises DataError for a line of another form, or an empty file.
+    """
     found: dict[str, tuple[int, Reply]] = {}
     for line, record in json_lines(path):
         question_id = record.get("question_id")

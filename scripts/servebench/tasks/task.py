@@ -1,4 +1,4 @@
-"""What all tasks share: questions, replies, extractions, outcomes, measures, and the reading of data files."""
+"""Define what all tasks share: questions, replies, extractions, outcomes, measures, and the reading of data files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class DataError(Fault):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """One question of a data file.
+    """Hold one question of a data file.
 
     text: what is asked about (question, problem, sentence), verbatim. gold: the right answer as published
     (index "0".."4", number, reference sentence). accepted: further right answers (proofreading only).
@@ -50,7 +50,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What a server replied. text: the message's content, None when null or absent.
+    """Hold what a server replied. text: the message's content, None when null or absent.
 
     reasoning: text the server put beside the content (`reasoning`, `reasoning_content`).
     """
@@ -62,8 +62,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
-    """The answer read from a reply, in canonical form, and the name of the rule that read it; both None when no rule
-    did."""
+    """Hold the answer read from a reply, in canonical form, and the name of the rule that read it; both may be None."""
 
     extracted: str | None = None
     rule: str | None = None
@@ -71,7 +70,7 @@ class Extraction:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A scored reply to a question: a row of the `answers` table (`servebench.tasks.answers`) with its question."""
+    """Hold a scored reply to a question: a row of the table `answers` with its question."""
 
     target: str
     task: str
@@ -86,13 +85,13 @@ class Answer:
 
 
 def is_right(answer: Answer) -> bool:
-    """Whether the answer is correct: what most measures count."""
+    """Return whether the answer is correct, which most measures count."""
     return answer.correct
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What is counted of a task's answers.
+    """Define what is counted of a task's answers.
 
     holds: whether an answer counts. asked: whether a question belongs to the measure. headline: whether targets are
     compared by it; only then a margin may be configured for it.
@@ -108,7 +107,7 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The address of a task's published data, its SHA-256 and its number of questions."""
+    """Hold the address of a task's published data, its SHA-256 and its number of questions."""
 
     url: str
     sha256: str
@@ -117,7 +116,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One evaluation. Each task's file ends with its Task; `servebench.tasks.TASKS` lists them.
+    """Define one evaluation. Each task's file ends with its Task; `servebench.tasks.TASKS` lists them.
 
     load: data file -> questions in file order. prompt: the one user turn. extract: (answer text without
     reasoning, question) -> Extraction. is_correct: (extracted, question) -> bool. strict_rules: rules that

@@ -1,4 +1,4 @@
-"""Turn tables into claims: what may be concluded, once, as data. No sentence is built anywhere else."""
+"""Turn tables into claims: every conclusion is drawn here, once, as data; `words` puts it into sentences."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ __all__ = ["conclude", "headline"]
 
 
 def conclude(tables: Mapping[str, pa.Table], plan: Plan) -> list[Claim]:
-    """List every claim the tables allow, in the order of reading: what failed or is missing, how many users, with which
-    setting, whether the answers are right; then each level, pair and equivalence, and what the levels mean."""
+    """List every claim that the tables allow, in reading order.
+
+    First what failed or is missing, how many users each setting serves, which setting is ahead, and whether the answers
+    are right; then each level, pair and equivalence, and what the levels mean.
+    """
     covered = list(_coverage(tables, plan))
     judged = levels(tables, plan)
     capacity = capacities(judged)
@@ -40,8 +43,11 @@ def conclude(tables: Mapping[str, pa.Table], plan: Plan) -> list[Claim]:
 
 
 def headline(found: Sequence[Claim]) -> list[Claim]:
-    """Pick what a reader needs first: what failed or is missing, the most users that any setting serves and the people
-    they stand for, which setting is ahead where most of them compete, and how the answers compare."""
+    """Pick the claims that a reader needs first.
+
+    These are what failed or is missing, the most users that any setting serves and the people they stand for, which
+    setting is ahead at the level where most settings compete, and how the answers compare.
+    """
     served = sorted(
         (claim for claim in found if claim.kind == "capacity"),
         key=lambda claim: (not claim.values["valid"], -(claim.users or 0)),

@@ -13,8 +13,8 @@ from servebench.tables.files import Row, rows_of
 from servebench.tasks.answers import FAILED
 from servebench.verdicts.noise import LEVEL, rejected
 
-UNANSWERED = 0.01  # share of questions without an answer from which a side is not judged
-_LOST = ("truncated", "empty", "reasoning_leaked")  # outcomes that are the set-up's, not the answer's
+UNANSWERED = 0.01  # a target with this share of its questions unanswered is not judged
+_LOST = ("truncated", "empty", "reasoning_leaked")  # outcomes caused by the set-up, not by what the model answered
 _APART = ("other_prompts", "other_machine")
 _NO_LOAD = ("no_load", "load_failed")
 
@@ -58,12 +58,12 @@ def answers(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[Claim]:
 
 
 def _chance(row: Row) -> float:
-    """Of both repeats together, or of the one there is."""
+    """Return the p-value of both repeats together, or of the only repeat."""
     return float(row["p"] if row["combined_p"] is None else row["combined_p"])
 
 
 def _not_judged(tables: Mapping[str, pa.Table], row: Row) -> list[dict[str, Any]]:
-    """Why a comparison says nothing: a side that left 1 % or more unanswered or cut off, other prompts or machines."""
+    """List why a comparison is not judged: 1 % or more unanswered or cut off, or other prompts or another machine."""
     why: list[dict[str, Any]] = []
     for name in (row["target"], row["baseline"]):
         own = [s for s in rows_of(tables, "scores") if (s["target"], s["measure"]) == (name, row["measure"])]

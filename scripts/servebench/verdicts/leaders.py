@@ -18,7 +18,7 @@ from servebench.verdicts.levels import Cell, caveats, cells, is_valid
 from servebench.verdicts.noise import Noise
 
 FIGURES = ("output_tok_s", "user_tok_s")  # higher is better
-ALIKE = 1.2  # replies of compared settings differ in length by more: the work is not the same
+ALIKE = 1.2  # settings whose mean reply lengths differ by more than this factor did different work
 
 
 def leaders(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[Claim]:
@@ -37,7 +37,7 @@ def leaders(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[Claim]:
 
 
 def repeat_noise(measured: Mapping[Cell, Sequence[Row]], figure: str) -> Noise:
-    """The noise of a figure's repeats over the whole experiment."""
+    """Estimate the noise of a figure's repeats over the whole experiment."""
     return noise.noise([own for rounds in measured.values() if len(own := _rounds(rounds, figure)) > 1])
 
 
@@ -50,7 +50,7 @@ def _settings_rows(tables: Mapping[str, pa.Table]) -> dict[Cell, Row]:
 
 
 class _Field:
-    """The settings of one run that compete at one number of users by one figure."""
+    """Hold the settings of one run that compete at one number of users by one figure."""
 
     def __init__(
         self,
@@ -71,12 +71,12 @@ class _Field:
         competing = self._of_one_model(own, valid or complete)
         self.measured = competing
         self.rounds = {name: _rounds(found, figure) for name, found in competing.items()}
-        # Settings that this level says nothing about: not planned here, or not fit to compete.
+        # Settings left out of this level: not planned with so many users, or not fit to compete.
         self.absent = [setting.name for setting in own if users not in setting.users]
         self.excluded = [name for name in there if name not in competing]
 
     def _of_one_model(self, own: Sequence[Setting], found: Mapping[str, Sequence[Row]]) -> dict[str, Sequence[Row]]:
-        """Those of the model that most of them serve: another model is another job, not a faster server."""
+        """Keep the settings that serve the most common model: another model is another job, not a faster server."""
         models = {setting.name: setting.model.name for setting in own}
         served = [models[name] for name in found]
         most = max(served, key=served.count, default=None)
@@ -119,7 +119,7 @@ class _Field:
         )
 
     def _caveats(self, order: Sequence[str]) -> list[Mark]:
-        """Marks of the first, and that replies differ in length."""
+        """List the first setting's marks, and a mark when the settings' replies differ in length."""
         lengths = {
             name: sum(row["output_tokens_mean"] for row in found) / len(found)
             for name, found in self.measured.items()
@@ -139,8 +139,10 @@ class _Field:
 
 
 def pairs(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[Claim]:
-    """Yield a claim for each pair of settings that differ in one thing, at each number of users both have, by output;
-    all pairs are one family."""
+    """Yield a claim about the output of each pair of settings that differ in one thing, at each level that both have.
+
+    All pairs are tested as one family.
+    """
     figure = FIGURES[0]
     measured, rows = cells(tables), _settings_rows(tables)
     known = repeat_noise(measured, figure)
@@ -183,7 +185,7 @@ def _valid_rounds(
     figure: str,
     wanted: int,
 ) -> list[float]:
-    """A setting's rounds at a level; [] where it is not complete, or not valid."""
+    """Return a setting's rounds at a level; [] when the level is incomplete or not valid."""
     place = setting.run, setting.name, users
     found = measured.get(place, [])
     complete = len(own := _rounds(found, figure)) == wanted

@@ -16,17 +16,17 @@ from servebench.plan import Plan, Setting
 from servebench.tables.files import Row, rows_of
 
 Cell = tuple[str, str, int]  # run, setting, users
-# Share of cached prompt tokens from which a level says so, and percentage from which it is another workload. What all
-# prompts share (a system prompt) may be cached: a tenth of a prompt in the H200 experiment, a quarter in the quick
-# start.
+# From the share CACHED of cached prompt tokens on, a level gets a mark; from MOSTLY_CACHED_PERCENT on, it is another
+# workload. What all prompts share (a system prompt) may be cached: a tenth of a prompt in the H200 experiment, a
+# quarter in the quick start.
 CACHED, MOSTLY_CACHED_PERCENT = 0.05, 50
-# With so few requests and a median beyond the limit, the 95 % point is beyond it as well: at most 5 % may be, and three
-# of five are so by chance in one case of a thousand.
+# From this number of requests on, a median beyond the limit means that the 95 % point is beyond it too: where at most
+# 5 % of all requests are, three of five are in one case of a thousand.
 MEDIAN_FROM = 5
 
 
 def cells(tables: Mapping[str, pa.Table]) -> dict[Cell, list[Row]]:
-    """The rounds of each setting × users, in order."""
+    """Group the rounds by setting and number of users, in order."""
     found: dict[Cell, list[Row]] = defaultdict(list)
     for row in sorted(rows_of(tables, "measurements"), key=lambda row: int(row["round"])):
         found[row["run"], row["setting"], row["users"]].append(row)
@@ -34,7 +34,7 @@ def cells(tables: Mapping[str, pa.Table]) -> dict[Cell, list[Row]]:
 
 
 def caveats(rounds: Sequence[Row], settings_row: Row | None) -> list[Mark]:
-    """What speaks against a level, each kind once: marks of its row in `settings`, failures, cached prompts."""
+    """List what speaks against a level: the marks of its row in `settings`, and cached prompts."""
     marks = list(settings_row["marks"]) if settings_row else []
     cached = max((row["cached_share"] or 0.0 for row in rounds), default=0.0)
     if cached >= CACHED:
@@ -43,20 +43,23 @@ def caveats(rounds: Sequence[Row], settings_row: Row | None) -> list[Mark]:
 
 
 def is_valid(rounds: Sequence[Row], marks: Sequence[Mark]) -> bool:
-    """Whether a level may compete: every round valid and measured, all of them alike, no failed request, and most of
-    each prompt computed."""
+    """Return whether a level may compete.
+
+    It may when every round is measured and valid, all rounds are alike, no request failed, and most of each prompt was
+    computed.
+    """
     return not any(map(_breaks, marks)) and all(row["valid"] and not row["failures"] for row in rounds)
 
 
 def _breaks(found: Mark) -> bool:
-    """Whether a mark keeps a level out of rankings."""
+    """Return whether a mark keeps a level out of rankings."""
     if found.kind == "cached_prompts":
         return bool(found.values["percent"] >= MOSTLY_CACHED_PERCENT)
     return found.kind == "missing_round" or found.kind.startswith("mixed_")
 
 
 def level(setting: Setting, users: int, rounds: Sequence[Row], plan: Plan, settings_row: Row | None) -> Claim:
-    """Whether a setting met the line with so many users, in every round."""
+    """Judge whether a setting met the line with this number of users, in every round."""
     line, wanted = plan.line, plan.rounds
     good = [row for row in rounds if row["status"] == "ok"]
     failed = [row for row in rounds if row["status"] != "ok" or row["failures"] == row["target_requests"] != 0]
@@ -113,7 +116,7 @@ def level(setting: Setting, users: int, rounds: Sequence[Row], plan: Plan, setti
 
 
 def _missed(row: Row, line: Line) -> Iterator[str]:
-    """Which limits a round missed, as far as its requests can tell."""
+    """Yield the limits that a round missed, as far as its requests can tell."""
     requests, failures = row["target_requests"] or 0, row["failures"] or 0
     if failures:
         yield "failures"
@@ -127,13 +130,13 @@ def _missed(row: Row, line: Line) -> Iterator[str]:
 
 
 def over_rounds(rounds: Sequence[Row], figure: str) -> list[float] | None:
-    """[smallest, largest] over the rounds; None where a round has none."""
+    """Return [smallest, largest] of a figure over the rounds; None where a round lacks it."""
     found = [row[figure] for row in rounds]
     return None if None in found or not found else [min(found), max(found)]
 
 
 def levels(tables: Mapping[str, pa.Table], plan: Plan) -> list[Claim]:
-    """A claim for each planned setting × users, in the order of the experiment."""
+    """Make a claim for each planned setting and number of users, in the experiment's order."""
     measured = cells(tables)
     rows = {(row["run"], row["setting"], row["users"]): row for row in rows_of(tables, "settings")}
     return [
@@ -145,7 +148,7 @@ def levels(tables: Mapping[str, pa.Table], plan: Plan) -> list[Claim]:
 
 
 def capacities(found: Sequence[Claim]) -> list[Claim]:
-    """How many users each setting serves within the line: the largest level with no gap below it."""
+    """Say how many users each setting serves within the line: the largest level with no gap below it."""
     by_setting: dict[tuple[str | None, str], list[Claim]] = defaultdict(list)
     for claim in found:
         by_setting[claim.run, claim.subjects[0]].append(claim)

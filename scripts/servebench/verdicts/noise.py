@@ -20,8 +20,8 @@ from scipy.special import digamma, polygamma
 Floats = npt.NDArray[np.float64]
 Rounds = Sequence[float]  # one figure of one cell, a value above 0 for each round
 
-LEVEL = 0.05  # share of pages with a false claim that is accepted, for each kind of claim
-FEW_CELLS, ROUNDS_WITH_FEW = 20, 4  # of fewer cells two rounds say too little
+LEVEL = 0.05  # accepted share of pages with a false claim, for each kind of claim
+FEW_CELLS, ROUNDS_WITH_FEW = 20, 4  # two rounds of fewer cells say too little
 DRAWS = 4_000
 SEED = 20_261_130  # the null is drawn the same way every time: equal tables give equal claims
 _EQUAL = 1e4  # degrees of freedom from which on all cells share one variance
@@ -29,7 +29,7 @@ _EQUAL = 1e4  # degrees of freedom from which on all cells share one variance
 
 @dataclass(frozen=True)
 class Noise:
-    """Repeat noise of one figure in one experiment: variances of the logs of rounds.
+    """Hold the repeat noise of one figure in one experiment: variances of the logs of rounds.
 
     `prior`: the typical variance; `weight`: its degrees of freedom, large where all cells repeat alike, small where
     some repeat far worse than others. `cells`: how many cells have repeats; `rounds`: the fewest rounds of these.
@@ -42,16 +42,16 @@ class Noise:
 
     @property
     def known(self) -> bool:
-        """Whether the repeats suffice to judge by: those of 20 cells, or four rounds in each of at least two."""
+        """Return whether the repeats suffice to judge by: 20 cells, or two cells of four rounds each."""
         return self.cells >= FEW_CELLS or (self.cells >= 2 and self.rounds >= ROUNDS_WITH_FEW)
 
     @property
     def spread(self) -> float:
-        """Typical standard deviation of one round, as a share (0.02: 2 %)."""
+        """Return the typical standard deviation of one round, as a share (0.02: 2 %)."""
         return float(np.sqrt(self.prior))
 
     def variance(self, rounds: Rounds) -> float:
-        """Variance of one round of a cell: its own and the typical one, weighted by their degrees of freedom."""
+        """Return the variance of a cell's round: its own and the typical one, weighted by their degrees of freedom."""
         own, freedom = (float(np.var(np.log(rounds), ddof=1)), len(rounds) - 1) if len(rounds) > 1 else (0.0, 0)
         return (self.weight * self.prior + freedom * own) / (self.weight + freedom)
 
@@ -85,8 +85,10 @@ def _inverse_trigamma(value: float) -> float:
 
 @lru_cache(maxsize=256)
 def _null(settings: int, rounds: int, weight: float) -> Floats:
-    """Sorted, shape (DRAWS,): the gap between the first and the second of equal settings, in standard errors, where
-    each has a variance of its own."""
+    """Draw the gap between the first and the second of equal settings, in standard errors, DRAWS times.
+
+    Each setting has a variance of its own. Sorted, shape (DRAWS,).
+    """
     random = np.random.default_rng([SEED, settings, rounds])
     own = weight / random.chisquare(weight, size=(DRAWS, settings, 1))
     drawn = random.normal(size=(DRAWS, settings, rounds)) * np.sqrt(own)
@@ -100,13 +102,13 @@ def _null(settings: int, rounds: int, weight: float) -> Floats:
 
 
 def _chance(size: float, null: Floats) -> float:
-    """The share of the null that is at least `size`; never 0, for it was drawn."""
+    """Return the share of the null that is at least `size`; never 0, because the null is a sample."""
     return float((1 + len(null) - np.searchsorted(null, size)) / (len(null) + 1))
 
 
 @dataclass(frozen=True)
 class Gap:
-    """How far one setting is ahead of the next at one level.
+    """Hold how far one setting is ahead of the next at one level.
 
     `ratio`: of their means over the rounds. `every_round`: no round of the first is below any round of any other. `p`:
     the chance that the first of equal settings is as far ahead; None where the repeats do not suffice to tell.
@@ -140,8 +142,9 @@ def gap(rows: Mapping[str, Rounds], known: Noise) -> Gap:
 
 @dataclass(frozen=True)
 class Ratio:
-    """One setting over another at one level: ratio of the means over the rounds, its 95 % interval and the two-sided
-    chance of such a ratio between equal settings; the latter None where the repeats do not suffice to tell."""
+    """Hold one setting over another at one level: the ratio of their means over the rounds, with its 95 % interval.
+
+    `p`: the two-sided chance of such a ratio between equal settings; None where the repeats do not suffice to tell."""
 
     ratio: float
     low: float | None = None
@@ -163,7 +166,7 @@ def ratio(one: Rounds, other: Rounds, known: Noise) -> Ratio:
 
 
 def rejected(chances: Sequence[float | None]) -> list[bool]:
-    """Say which of a family of chances are differences: Holm's procedure at LEVEL; an unknown chance never is one."""
+    """Say which p-values of a family show a difference: Holm's procedure at LEVEL; an unknown one never does."""
     order = sorted((p, place) for place, p in enumerate(chances) if p is not None)
     found = [False] * len(chances)
     for tested, (p, place) in enumerate(order):
