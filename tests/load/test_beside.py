@@ -9,7 +9,7 @@ from scripted_server import END, HEAD, ScriptedServer, event, framed, refusal, r
 from servebench.faults import Fault
 from servebench.load.beside import loaded
 from servebench.load.endpoint import Endpoint
-from servebench.load.workers import LoadError
+from servebench.load.workers import WorkerDied
 from servebench.load.workload import Workload
 
 
@@ -71,7 +71,7 @@ def test_a_worker_that_dies_ends_the_block():
 
     with pytest.raises(ExceptionGroup) as ended:
         beside(lambda _: reply(2), block)
-    assert any(isinstance(error, LoadError) for error in ended.value.exceptions)
+    assert any(isinstance(error, WorkerDied) for error in ended.value.exceptions)
 
 
 @pytest.mark.parametrize("workload", [{"mode": "count", "requests": 5}, {"mode": "trace", "trace": "t.jsonl"}])

@@ -27,7 +27,7 @@ from servebench.load.line import Line
 from servebench.load.run import measure
 from servebench.load.transport import HEAD_BYTES
 from servebench.load.users import Ledger
-from servebench.load.workers import LoadError
+from servebench.load.workers import LoadError, WorkerDied
 from servebench.load.workload import Workload
 from waiting import until
 
@@ -586,7 +586,7 @@ def test_a_worker_that_dies_ends_the_measurement_with_an_error():
                     break
         return reply(1, gap_s=0.02)
 
-    with pytest.raises(LoadError, match="died"):
+    with pytest.raises(WorkerDied, match="died"):
         measured(script, 4, processes=2, window_s=20)
     assert killed
     assert not [child for child in psutil.Process().children() if "servebench.load.worker" in child.cmdline()]

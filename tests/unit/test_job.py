@@ -69,7 +69,7 @@ def test_a_manifest_of_what_was_made_otherwise_is_none_of_the_model(tmp_path: Pa
 def test_an_environment_of_another_lock_or_machine_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lock: str, python: str, again: bool
 ) -> None:
-    found = {"lock_sha256": lock, "python": python}
+    found = {"name": "llama-cpp", "lock_sha256": lock, "python": python, "python_version": "3", "packages": {}}
     write(tmp_path / "engines" / "llama-cpp.json", found)
     monkeypatch.setattr(environment, "make", lambda name, *_, **__: {"made again": name})
     monkeypatch.setattr(engines, "launched", lambda session, **given: given["environment"])

@@ -15,9 +15,11 @@ import synthetic
 from chat_double import ChatDouble
 from exchanges import load_meta
 from servebench import configuration, engines, plan, schema, tables
+from servebench.faults import Fault
 from servebench.load.calibration import Calibration
 from servebench.load.line import Line
 from servebench.load.measurement import Client, Measurement
+from servebench.load.workers import WorkerDied
 from servebench.machine import watcher
 from servebench.marks import mark
 from servebench.outlook import inventory
@@ -281,3 +283,102 @@ def test_what_two_sessions_have_measured_at_the_same_time_counts_once_and_both_a
     assert made.links() == [True, True]
     (reason,) = made.reasons()
     assert "another session" in reason
+
+
+ODD = [b"[]", b"5", b'{"choices": [1]}', b'{"choices": [{"message": {"content": [1]}}]}', b"[" * 10**5, b"\xff", b""]
+
+
+@pytest.mark.parametrize("reply", ODD)
+def test_a_server_that_answers_anything_after_a_measurement_takes_nothing_from_it(
+    made: Measured, double: ChatDouble, monkeypatch: pytest.MonkeyPatch, reply: bytes
+) -> None:
+    """What was measured is on record, with its rows; what the server answered is the reason why it does not count."""
+    made.during = lambda users: monkeypatch.setattr(double, "respond", lambda request: [request.response(reply)])
+    made.run()
+    assert made.statuses() == ["failed", "failed"]
+    (thrown,) = made.kept.discarded()
+    assert thrown.why.startswith("after the measurement: a short request: asked a reply, got ")
+    assert measurements.read(thrown.file).requests.num_rows > 0
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, engines.InfrastructureError, OSError])
+@pytest.mark.parametrize("where", ["engines.Server.check", "machine.watcher.Watcher.table", "engines.Server.log_tail"])
+def test_whatever_ends_a_session_after_a_measurement_it_is_on_record_and_measured_again(
+    made: Measured, double: ChatDouble, monkeypatch: pytest.MonkeyPatch, error: type[BaseException], where: str
+) -> None:
+    def end(*_: Any) -> None:
+        raise error("as if killed")
+
+    with monkeypatch.context() as patch:
+        made.during = lambda users: patch.setattr(f"servebench.{where}", end)
+        if where.endswith("log_tail"):
+            made.during = lambda users: (patch.setattr(f"servebench.{where}", end), change(double)(users))
+        with pytest.raises(error):
+            made.run()
+    double.listing, made.during = b'{"data": [{"id": "m"}]}', lambda users: None
+    assert made.statuses() == [None, None]
+    assert made.reasons() == [measurements.NOT_JUDGED]
+    made.run()
+    assert (made.measured, made.statuses()) == ([1, 1, 2], ["ok", "ok"])
+    assert made.reasons() == [measurements.NOT_JUDGED]
+
+
+def test_a_session_killed_while_it_accepts_a_measurement_has_accepted_it(
+    made: Measured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = measurements.write
+
+    def write(record: measurements.Record, path: Path) -> None:
+        written(record, path)
+        if path.parent.name == "store":
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(measurements, "write", write)
+        with pytest.raises(KeyboardInterrupt):
+            made.run()
+    made.run()
+    assert (made.measured, made.statuses(), made.reasons()) == ([1, 2], ["ok", "ok"], [])
+
+
+def test_a_load_worker_that_dies_is_no_result_and_its_measurement_is_made_again(made: Measured) -> None:
+    def die(times: int) -> Callable[[int], None]:
+        left = iter(range(times))
+
+        def during(users: int) -> None:
+            if users == 1 and next(left, None) is not None:
+                raise WorkerDied("load worker 0 died")
+
+        return during
+
+    made.during = die(2)
+    made.run()
+    assert (made.measured, made.statuses(), made.reasons()) == ([1, 1, 1, 2], ["ok", "ok"], [])
+    made.kept.discard(made.digest(1), "again")
+    made.during = die(3)
+    with pytest.raises(engines.InfrastructureError, match="worker 0"):
+        made.run()
+    assert made.statuses() == [None, "ok"]
+
+
+DAMAGED_PLANS = [b"", b"{", b"{}", b"[]", b"5", b"null", b'{"order": {}, "unknown": 1}', b"[" * 10**5, b"\xff"]
+
+
+@pytest.mark.parametrize("content", DAMAGED_PLANS)
+def test_a_damaged_plan_stops_no_session_and_is_named_where_it_is_needed(made: Measured, content: bytes) -> None:
+    path = Layout(made.results).plan
+    path.write_bytes(content)
+    made.run()
+    assert made.statuses() == ["ok", "ok"]
+    with pytest.raises(Fault, match=f"^{path}: .*run the experiment again"):
+        plan.read(path)
+
+
+def test_a_damaged_measurement_is_kept_aside_and_only_it_is_measured_again(made: Measured) -> None:
+    made.run()
+    path = made.kept.path(made.digest(1))
+    path.write_bytes(path.read_bytes()[:-20])
+    made.run()
+    assert (made.measured, made.statuses()) == ([1, 2, 1], ["ok", "ok"])
+    (reason,) = made.reasons()
+    assert reason.startswith(f"damaged: {path}: ")

@@ -99,21 +99,50 @@ def test_a_format_that_is_not_one_is_damage(found: object) -> None:
         MEASUREMENT.read({**json_of(GOOD), "format": found})
 
 
-def test_every_flipped_bit_of_a_stored_file_is_noticed_or_harmless(tmp_path: Path) -> None:
+def test_every_flipped_bit_of_a_stored_file_is_noticed(tmp_path: Path) -> None:
     path, flipped = tmp_path / "a.parquet", tmp_path / "b.parquet"
     measurements.write(measurements.read(GOOD), path)
-    content, record = path.read_bytes(), measurements.read(path)
-    noticed = 0
+    content = path.read_bytes()
     for bit in random.Random(5).sample(range(8 * len(content)), 300):
         changed = bytearray(content)
         changed[bit // 8] ^= 1 << bit % 8
         flipped.write_bytes(changed)
+        with pytest.raises((Damaged, Newer), match=f"^{flipped}: "):
+            measurements.read(flipped)
+
+
+def test_every_flipped_bit_of_a_reply_is_noticed_and_only_its_question_asked_again(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    said = [
+        replies.Reply(
+            repeat=1, question_id=f"q{n}", session_id="s", text=f"答え {n}", finish_reason="stop", latency_s=1.5
+        )
+        for n in range(3)
+    ]
+    file = replies.AnswerFile(path)
+    for reply in said:
+        file.append(reply)
+    file.close()
+    content = path.read_bytes()
+    start, end = (content.index(b"\n") + 1, content.index(b"\n", content.index(b"\n") + 1))  # the second line
+    for bit in random.Random(5).sample(range(8 * start, 8 * end), 300):
+        changed = bytearray(content)
+        changed[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(changed)
         try:
-            assert measurements.read(flipped) == record, f"bit {bit}"
+            replies.Answers(path)
+        except Newer:
+            continue  # the digit of the format
         except Damaged as error:
-            assert str(error).startswith(f"{flipped}: ")
-            noticed += 1
-    assert noticed > 200
+            assert str(error).startswith(f"{path}:2: ")
+        else:
+            pytest.fail(f"bit {bit}: {changed[start:end]!r}")
+        mended = replies.AnswerFile(path)
+        assert list(mended.replies) == [(1, "q0"), (1, "q2")]
+        mended.append(said[1])
+        mended.close()
+        assert list(replies.Answers(path).replies.values()) == [said[0], said[2], said[1]]
+    assert path.with_name("a.jsonl.damaged").read_bytes().count(b"\n") > 200
 
 
 def test_records_of_tables_that_do_not_fit_together_name_their_file(tmp_path: Path) -> None:

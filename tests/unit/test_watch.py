@@ -250,7 +250,7 @@ def test_a_watching_process_that_died_is_an_error() -> None:
     (sampling,) = [child for child in psutil.Process().children() if "servebench.machine.sampler" in child.cmdline()]
     sampling.kill()
     until(lambda: sampling.status() == psutil.STATUS_ZOMBIE, 10, "the end of the watching process")
-    with pytest.raises(RuntimeError, match="the watching process ended with status -9"):
+    with pytest.raises(InfrastructureError, match="the watching process ended with status -9"):
         watcher.table(0, 1)
     watcher.close()
 

@@ -114,7 +114,7 @@ def draw(style: Mapping[str, Any], results: Path) -> list[Path]:
     from servebench.tables import read_all
 
     layout = Layout(results)
-    plan = planning.from_json(layout.plan.read_bytes())
+    plan = planning.read(layout.plan)
     look, tables = Style.configured(style, plan), read_all(layout.tables)
     return [
         path

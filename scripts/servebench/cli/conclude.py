@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 
 from servebench import claims, verdicts
 from servebench.faults import Fault
-from servebench.plan import from_json
+from servebench.plan import read
 from servebench.plan.layout import Layout
 from servebench.tables.files import read_all
 from servebench.words import LANGUAGES
@@ -22,7 +22,7 @@ def command(results: Path, language: str) -> None:
     layout = Layout(results)
     if not layout.plan.is_file():
         raise Fault(f"{layout.plan}: is missing; name the folder of an experiment that was run: results/<experiment>")
-    found = verdicts.conclude(read_all(layout.tables), from_json(layout.plan.read_bytes()))
+    found = verdicts.conclude(read_all(layout.tables), read(layout.plan))
     part = layout.table("verdicts").with_suffix(".parquet.part")
     pq.write_table(claims.table(found), part, compression="zstd")
     part.replace(layout.table("verdicts"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import re
 from abc import ABC, abstractmethod
@@ -23,6 +24,17 @@ from servebench.marks import Mark, mark
 
 PROBE_TIMEOUT_S = 60.0
 CONNECT_TIMEOUT_S = 10.0
+# What reading a server's answer ends in when the answer has another shape.
+UNREADABLE = (
+    httpx.HTTPError,
+    httpx.InvalidURL,
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+)
 PROBE = "What is the capital of France? Answer with one word."
 
 
@@ -123,7 +135,10 @@ class Server:
         """Find what is not as asked now: before the first user, and again after the last. Empty when all is well."""
         if not self.alive():
             return [Difference(what="server", asked="alive", got="dead")]
-        return self.differences()
+        try:
+            return self.differences()
+        except UNREADABLE as error:
+            return [Difference(what="server", asked="answers", got=f"{type(error).__name__}: {error}")]
 
     def log_tail(self, lines: int = 20) -> str:
         """Return the last lines of the log; it may hold a model's invalid UTF-8."""
@@ -262,7 +277,7 @@ class Adapter(ABC):
         """Ask for one short reply: it must come, end properly, and bring no reasoning when none is wanted."""
         try:
             answer = ask(self, client, max_tokens=16)
-        except (httpx.HTTPError, ReplyError) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, ReplyError) as error:
             return [Difference(what="a short request", asked="a reply", got=str(error) or type(error).__name__)]
         text = (answer.text or "").strip()
         if len(text) >= 8 and len(set(text)) == 1:  # what NaN in the logits looks like, at full speed
@@ -291,10 +306,29 @@ def ask(adapter: Adapter, client: httpx.Client, max_tokens: int) -> Completion:
     response = client.post(
         adapter.chat_url, json=content, timeout=httpx.Timeout(PROBE_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
     )
+    if response.is_redirect:
+        place = response.headers.get("location", "nowhere")
+        raise ReplyError(f"HTTP {response.status_code}, which leads to {place:.200}", response.status_code)
     answer = completion(response.status_code, response.content)
     if answer.finish_reason is None or not (answer.text or answer.reasoning or answer.completion_tokens):
         raise ReplyError(f"no token came: {evidence(response.content)}")
     return answer
+
+
+def inspected(adapter: Adapter, client: httpx.Client) -> dict[str, Any]:
+    """Return what `adapter.inspect` finds, as it can be stored; raises one of UNREADABLE."""
+    return {name: _storable(value) for name, value in adapter.inspect(client).items()}
+
+
+def _storable(value: Any) -> Any:
+    """Return a JSON value without what JSON files cannot hold: NaN and infinity become None, lone surrogates U+FFFD."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(_storable(key)): _storable(held) for key, held in value.items()}
+    return [_storable(held) for held in value] if isinstance(value, list | tuple) else value
 
 
 def post(client: httpx.Client, path: str, body: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,10 +11,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from servebench.machine.infrastructure import InfrastructureError, locked
 
 # Written last, so that an interrupted environment is not taken for a complete one.
 MARKER = "servebench.json"
+
+
+class _Manifest(msgspec.Struct):
+    name: str
+    python: str
+    lock_sha256: str
+    python_version: str
+    packages: dict[str, str]
 
 
 def make(
@@ -55,12 +65,17 @@ def place(name: str, lock_path: Path, cache_root: Path) -> Path:
 
 
 def _made(at: Path) -> dict[str, Any] | None:
+    return read(at / MARKER)
+
+
+def read(marker: Path) -> dict[str, Any] | None:
+    """Read the manifest of an environment; None when it is missing or damaged, or the environment is gone."""
     try:
-        found: dict[str, Any] = json.loads((at / MARKER).read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        found = msgspec.to_builtins(msgspec.json.decode(marker.read_bytes(), type=_Manifest))
+    except (OSError, msgspec.DecodeError, RecursionError):
         return None
     # The interpreter that made the environment may have been removed since; then the link leads nowhere.
-    return found if Path(found["python"]).exists() else None
+    return dict(found) if Path(found["python"]).exists() else None
 
 
 def _make(name: str, lock_path: Path, digest: str, after: Path, at: Path) -> dict[str, Any]:
@@ -81,7 +96,9 @@ def _make(name: str, lock_path: Path, digest: str, after: Path, at: Path) -> dic
         "python_version": sys.version.split()[0],
         "packages": {entry["name"]: entry["version"] for entry in listed},
     }
-    (at / MARKER).write_text(json.dumps(made, indent=1), encoding="utf-8")
+    part = at / f"{MARKER}.part"
+    part.write_text(json.dumps(made, indent=1), encoding="utf-8")
+    part.replace(at / MARKER)
     return made
 
 

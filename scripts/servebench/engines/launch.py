@@ -16,12 +16,22 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import httpx
 import psutil
 
 from servebench.engines import leftovers, runtime
-from servebench.engines.base import Adapter, Command, Difference, LaunchFailed, Server, ask, log_tail
+from servebench.engines.base import (
+    UNREADABLE,
+    Adapter,
+    Command,
+    Difference,
+    LaunchFailed,
+    Server,
+    ask,
+    inspected,
+    log_tail,
+)
 from servebench.engines.devices import Devices
+from servebench.load import bounded
 from servebench.machine import gpu, host
 from servebench.machine.cpus import allot, numa_nodes
 from servebench.machine.infrastructure import InfrastructureError
@@ -36,7 +46,6 @@ ALLOWED = re.compile(
 SCRUBBED = re.compile(
     r"(LLAMA_ARG|LLAMA|OLLAMA|VLLM|SGLANG|GGML|CUDA|HIP|ROCR|NCCL|OMP|GOMP|KMP|MKL|OPENBLAS|HF|TORCH|PYTORCH|PYTHON)_\w+"
 )
-_UNREADABLE = (httpx.HTTPError, LookupError, TypeError, ValueError)  # what an answer of another shape ends in
 POLL_S = 0.05
 PORT_ATTEMPTS = 3
 PORT_TAKEN = re.compile(r"couldn't bind|address already in use|bind: address", re.IGNORECASE)
@@ -180,6 +189,7 @@ def ready(adapter: Adapter, process: Process, port: int, devices: Devices, given
     deadline = time.monotonic() + adapter.launch.runtime.ready_timeout_s
     command = process.command
     with _client(url) as client:
+        client.until = deadline
         _until(adapter, process, "healthy", deadline, lambda: adapter.healthy(client))
         healthy_s = process.age_s()
         if command.container:
@@ -191,20 +201,17 @@ def ready(adapter: Adapter, process: Process, port: int, devices: Devices, given
         _until(adapter, process, "first token", deadline, lambda: ask(adapter, client, max_tokens=1))
         first_token_s = process.age_s()
         try:
-            inspected = adapter.inspect(client)
-        except _UNREADABLE as error:
+            told = inspected(adapter, client)
+        except UNREADABLE as error:
             raise _failed(adapter, f"does not tell what it is: {type(error).__name__}: {error}") from error
-    facts = {**given, **inspected}
-    version, build = adapter.version(inspected)
+    facts = {**given, **told}
+    version, build = adapter.version(told)
 
     def differences() -> list[Difference]:
-        try:
-            with _client(url) as client:
-                now = adapter.inspect(client)
-                facts.update(now)
-                return [*adapter.compare(now), *adapter.probe(client), *_off_device(pid, devices)]
-        except _UNREADABLE as error:
-            return [Difference(what="server", asked="answers", got=f"{type(error).__name__}: {error}")]
+        with _client(url) as client:
+            now = inspected(adapter, client)
+            facts.update(now)
+            return [*adapter.compare(now), *adapter.probe(client), *_off_device(pid, devices)]
 
     return Server(
         url=url,
@@ -226,8 +233,8 @@ def ready(adapter: Adapter, process: Process, port: int, devices: Devices, given
     )
 
 
-def _client(url: str) -> httpx.Client:
-    return httpx.Client(base_url=url, timeout=10.0, trust_env=False)
+def _client(url: str) -> bounded.Client:
+    return bounded.Client(url, timeout_s=10.0)
 
 
 def _until(adapter: Adapter, process: Process, stage: str, deadline: float, attempt: Callable[[], object]) -> None:
@@ -245,7 +252,7 @@ def _until(adapter: Adapter, process: Process, stage: str, deadline: float, atte
         try:
             if attempt() is not False:
                 return
-        except (httpx.HTTPError, ValueError) as error:
+        except UNREADABLE as error:
             last = str(error) or type(error).__name__
         time.sleep(POLL_S)
 

@@ -14,8 +14,17 @@ from typing import Any
 import httpx
 
 from servebench import plan
-from servebench.engines.base import Adapter, Command, Difference, LaunchFailed, Server, ask
-from servebench.load import reach
+from servebench.engines.base import (
+    UNREADABLE,
+    Adapter,
+    Command,
+    Difference,
+    LaunchFailed,
+    Server,
+    ask,
+    inspected,
+)
+from servebench.load import bounded, reach
 from servebench.load.endpoint import CHAT, address
 from servebench.load.reply import ReplyError
 from servebench.machine import cache
@@ -84,7 +93,7 @@ class Url(Adapter):
         response = client.get(self.models_url)
         found: dict[str, Any] = {"version": response.headers.get("server"), "build": None, "models": None}
         if response.is_success:
-            with suppress(ValueError, KeyError, TypeError, AttributeError):  # the server lists no models
+            with suppress(*UNREADABLE):  # the server lists no models
                 found["models"] = [entry.get("id") for entry in response.json()["data"]]
         return found
 
@@ -120,23 +129,29 @@ def _attached(adapter: Url) -> Iterator[Server]:
     began_ns = time.monotonic_ns()
     deadline = time.monotonic() + adapter.launch.runtime.ready_timeout_s
     # As the load goes: without a proxy.
-    with httpx.Client(headers=adapter.headers(), timeout=30.0, trust_env=False, verify=reach.tls()) as client:
+    with bounded.Client(timeout_s=30.0, headers=adapter.headers()) as client:
+        client.until = deadline
+        last: Exception | None = None
         while True:
             try:
                 ask(adapter, client, max_tokens=1)
                 break
-            except (httpx.HTTPError, ReplyError) as error:
+            except UNREADABLE as error:  # ReplyError among them
                 remedy = _final(adapter.chat_url, error, (time.monotonic_ns() - began_ns) / 1e9)
                 if remedy is None and time.monotonic() < deadline:
+                    last = error
                     time.sleep(0.5)
                     continue
-                said = "; ".join(filter(None, (_said(error), remedy)))
+                # What the server said before says more than that time was up.
+                told = last if last and isinstance(error, httpx.TimeoutException) else error
+                said = "; ".join(filter(None, (_said(told), remedy)))
                 raise LaunchFailed(f"{adapter.chat_url} gave no token: {said}") from error
         first_token_s = (time.monotonic_ns() - began_ns) / 1e9
         try:
-            facts = adapter.inspect(client) | round_trips(client, adapter.models_url)
-        except httpx.HTTPError as error:
+            facts = inspected(adapter, client) | round_trips(client, adapter.models_url)
+        except UNREADABLE as error:
             raise LaunchFailed(f"{adapter.models_url}: {_said(error)}") from error
+        client.until = None
         listed = adapter.listed(facts)
         if facts["models"] and not listed:
             others = ", ".join(map(str, facts["models"]))
@@ -146,14 +161,14 @@ def _attached(adapter: Url) -> Iterator[Server]:
         def alive() -> bool:
             try:
                 client.get(adapter.models_url)
-            except httpx.HTTPError:
+            except UNREADABLE:
                 return False
             return True
 
         def differences() -> list[Difference]:
             try:
-                now = adapter.inspect(client)
-            except httpx.HTTPError as error:
+                now = inspected(adapter, client)
+            except UNREADABLE as error:
                 return [Difference(what=adapter.models_url, asked="a reply", got=_said(error))]
             return [*(adapter.compare(now) if listed else ()), *adapter.probe(client)]
 
@@ -203,10 +218,12 @@ def _final(url: str, error: Exception, waited_s: float) -> str | None:
     Waited for are `_NOT_READY`, replies that do not come in time, connections that break, and for `REFUSED_S` a
     connection that is refused.
     """
-    if isinstance(error, ReplyError):
-        if error.status in _NOT_READY:
-            return None
-        return reach.refusal_remedy(url, error.status) or "is this the address of an OpenAI-compatible chat server?"
+    if isinstance(error, ReplyError) and error.status in _NOT_READY:
+        return None
+    if not isinstance(error, httpx.TransportError):
+        status = error.status if isinstance(error, ReplyError) else None
+        remedy = reach.refusal_remedy(url, status) if status else None
+        return remedy or "is this the address of an OpenAI-compatible chat server?"
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
         cause = _cause(error)
         waits = waited_s < REFUSED_S and not isinstance(cause, ssl.SSLError)

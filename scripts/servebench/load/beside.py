@@ -46,7 +46,7 @@ async def loaded(
 
     The warm-up lasts at least `warmup_s`, and until each user's first request has ended (open loop: until any request
     has). The counts are kept up to date in the block. Raises Fault for a load that cannot run, such as a workload that
-    ends by itself, and LoadError when a worker dies; inside the block the latter arrives as an ExceptionGroup that
+    ends by itself, and WorkerDied when a worker dies; inside the block the latter arrives as an ExceptionGroup that
     cancels it. Failed requests are counted.
     """
     if workload.way.ends_itself:

@@ -272,7 +272,15 @@ def as_json(found: Calibration) -> str:
 
 
 def _read(path: Path) -> Calibration | None:
-    return msgspec.json.decode(path.read_bytes(), type=Calibration) if path.is_file() else None
+    """Read a calibration; None without one, or with a damaged one, which is then measured again."""
+    if not path.is_file():
+        return None
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=Calibration)
+    except (msgspec.DecodeError, RecursionError) as error:
+        logging.getLogger("servebench").warning("%s: is no calibration (%s); measuring it again", path, error)
+        return None
+    return found if found.max_users == _max_users(found.levels) else None
 
 
 def machine(cpus: Sequence[int] = ()) -> dict[str, Any]:

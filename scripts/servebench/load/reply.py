@@ -19,6 +19,8 @@ from typing import Annotated, Any
 
 import msgspec
 
+from servebench.machine.untrusted import shown
+
 EVIDENCE_CHARS = 2_000
 # Reasons by which vLLM and SGLang say, in an otherwise ordinary last chunk, that the server gave up.
 BROKEN_FINISHES = ("abort", "error")
@@ -190,8 +192,8 @@ def completion(status: int, content: bytes) -> Completion:
 
 
 def evidence(content: bytes) -> str:
-    """Return the beginning of a response, as text."""
-    return content[: 4 * EVIDENCE_CHARS].decode(errors="replace").strip()[:EVIDENCE_CHARS]
+    """Return the beginning of a response, as text without secrets and control characters."""
+    return shown(content[: 4 * EVIDENCE_CHARS].decode(errors="replace").strip()[:EVIDENCE_CHARS])
 
 
 def _text(thoughts: Thoughts) -> str:

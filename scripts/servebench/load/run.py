@@ -69,8 +69,8 @@ def measure(
     first_piece_s}. Nothing is parsed while the load runs, so `pieces_s` (pieces of replies that arrived in the last
     second) and `first_piece_s` (mean seconds from sending to the first piece) only approximate output tok/s and TTFT;
     both are None before the first piece.
-    Raises Fault, before anything starts, for a load that cannot run, LoadError when no connection can be opened at all
-    or a worker dies, and InfrastructureError for want of open files; failed requests are results.
+    Raises Fault, before anything starts, for a load that cannot run, LoadError when no connection can be opened at all,
+    WorkerDied when a worker is killed, and InfrastructureError for want of open files; failed requests are results.
     """
     return run(
         endpoint,

@@ -7,6 +7,7 @@ import os
 import selectors
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -17,9 +18,16 @@ from servebench.load.endpoint import Endpoint
 from servebench.load.workload import Workload
 from servebench.machine.infrastructure import InfrastructureError
 
+# A worker reports every second while it loads; before and after it awaits a probe, or parses.
+SILENT_S = 300.0
+
 
 class LoadError(Fault):
-    """Nothing could be measured: no connection at all, or a worker process died."""
+    """Nothing could be measured: no connection at all, or no request can succeed."""
+
+
+class WorkerDied(InfrastructureError):
+    """A worker process was killed, or does not answer: that says nothing about the server."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +77,9 @@ class Workers:
         self._latest: list[dict[str, Any]] = [{} for _ in jobs]
         self._partial = [b"" for _ in jobs]
         self._selector = selectors.DefaultSelector()
+        workload = jobs[0].workload
+        self._silent_s = SILENT_S + workload.connect_timeout_s + workload.timeout_s
+        self._heard_s = [time.monotonic() for _ in jobs]
 
     def __enter__(self) -> Self:
         try:
@@ -123,16 +134,21 @@ class Workers:
     def listen(self, timeout_s: float) -> None:
         """Read the workers' reports, waiting at most `timeout_s` for the first.
 
-        Raises LoadError when a worker died, InfrastructureError when it ended because this machine lacks something.
+        Raises WorkerDied when a worker died or is silent, InfrastructureError when it ended because this machine lacks
+        something.
         """
         for key, _ in self._selector.select(timeout_s):
             index: int = key.data
+            self._heard_s[index] = time.monotonic()
             data = os.read(key.fd, 1 << 16)
             if not data:
                 if "done" not in self._latest[index]:
                     self._died(index)
                 self._selector.unregister(key.fileobj)
             self._take(index, data)
+        for index, heard_s in enumerate(self._heard_s):
+            if "done" not in self._latest[index] and time.monotonic() - heard_s > self._silent_s:
+                raise WorkerDied(f"load worker {index} has been silent for {self._silent_s:g} s")
 
     def _take(self, index: int, data: bytes) -> None:
         *lines, self._partial[index] = (self._partial[index] + data).split(b"\n")
@@ -146,7 +162,7 @@ class Workers:
         self._take(index, process.stdout.read())
         if (lacking := self._latest[index].get("lacking")) is not None:
             raise InfrastructureError(lacking)
-        raise LoadError(f"load worker {index} died with exit code {code}; the reason is in its output above")
+        raise WorkerDied(f"load worker {index} died with exit code {code}; what it said is in the output above")
 
     def gather(self, name: str) -> list[dict[str, Any]]:
         """Wait until every worker has reported `name`; return the latest reports of each."""

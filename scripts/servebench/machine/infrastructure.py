@@ -14,6 +14,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from servebench.faults import Fault
+from servebench.machine.untrusted import keep_secret
 
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # a full disk; the error names no file
 ROOM = "make room and run the same again: what was measured before is kept"
@@ -28,7 +29,7 @@ def api_key(where: str, name: str) -> str:
     """Return the API key in the environment variable `name`, which the configuration key `where` names.
 
     Raises `InfrastructureError` when the variable is not set or no HTTP header can hold its value. No message contains
-    the API key.
+    the API key, and from now on `untrusted.redacted` hides it.
     """
     key = os.environ.get(name)
     if not key:
@@ -36,6 +37,7 @@ def api_key(where: str, name: str) -> str:
     if wrong := re.search(r"[^!-~]", key):
         at = f"character {wrong.start() + 1} of {len(key)} is {wrong[0]!a}"
         raise InfrastructureError(f"{where}: {name} holds no key: {at}, which no header may hold; export the key alone")
+    keep_secret(key)
     return key
 
 

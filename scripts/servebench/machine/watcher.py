@@ -17,6 +17,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from servebench.machine.identity import machine
+from servebench.machine.infrastructure import InfrastructureError
 
 __all__ = ["TELEMETRY_SCHEMA", "Watcher", "machine"]
 
@@ -87,9 +88,8 @@ class Watcher:
     def _rows(self) -> Iterator[dict[str, Any]]:
         """Yield all complete samples so far. A sampler that died is an error, not a quiet end of the table."""
         if self._process.poll() is not None:
-            raise RuntimeError(
-                f"the watching process ended with status {self._process.returncode}; see its message above"
-            )
+            status = self._process.returncode
+            raise InfrastructureError(f"the watching process ended with status {status}; run the same again")
         yield from map(json.loads, self._written(0))
 
     def latest(self) -> dict[str, Any] | None:

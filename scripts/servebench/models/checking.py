@@ -6,9 +6,20 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 STAMP = ".servebench.json"  # in a file's directory, or in the snapshot itself
+
+
+class _Stamp(msgspec.Struct):
+    sha256: Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+    seen: list[tuple[str, int, int]]
+    origin: dict[str, Any] = {}
+
+
+_decode = msgspec.json.Decoder(dict[str, _Stamp]).decode
 
 
 class Mismatch(ValueError):
@@ -54,7 +65,10 @@ def noted(path: Path) -> dict[str, Any]:
 def _remember(path: Path, stamp: dict[str, Any]) -> None:
     stamps = {} if path.is_dir() else _stamps(path)  # a snapshot's stands for those of its files
     stamps[_label(path)] = stamp
-    _stamp_path(path).write_text(json.dumps(stamps, indent=1), encoding="utf-8")
+    file = _stamp_path(path)
+    part = file.with_name(f"{file.name}.part")
+    part.write_text(json.dumps(stamps, indent=1), encoding="utf-8")
+    part.replace(file)
 
 
 def remembered(path: Path) -> tuple[str, int]:
@@ -104,7 +118,7 @@ def _seen(path: Path) -> list[list[Any]]:
 
 def _remembered_sha256(path: Path) -> str | None:
     stamp = _stamps(path).get(_label(path))
-    return str(stamp["sha256"]) if stamp and stamp["seen"] == _seen(path) else None
+    return str(stamp["sha256"]) if stamp and [*map(list, stamp["seen"])] == _seen(path) else None
 
 
 def _stamps(path: Path) -> dict[str, Any]:
@@ -112,11 +126,11 @@ def _stamps(path: Path) -> dict[str, Any]:
 
 
 def _stamps_at(file: Path) -> dict[str, Any]:
+    """Read the stamps in a file; {} without the file, or when it is damaged: the model is then hashed again."""
     try:
-        stamps: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError):
+        return {label: msgspec.to_builtins(stamp) for label, stamp in _decode(file.read_bytes()).items()}
+    except (OSError, msgspec.DecodeError, RecursionError):
         return {}
-    return stamps
 
 
 def _stamp_path(path: Path) -> Path:

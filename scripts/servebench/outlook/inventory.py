@@ -138,10 +138,19 @@ def identified(spec: str, setting: plan.Setting, results: Path) -> str:
     return spec
 
 
+def _json_object(path: Path) -> dict[str, Any]:
+    """Read a JSON object; {} for a file that holds something else, such as one that was cut."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def manifest_of(model: plan.Model, results: Path) -> dict[str, Any] | None:
     """Return the manifest that the first fetch of this model wrote; None without one."""
     path = Layout(results).model(model.key)
-    manifest = dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+    manifest = _json_object(path) if path.is_file() else {}
     # In a folder without Snakemake's records the manifest may be of a model that the key named before.
     known = "sha256" if model.sha256 else "requantize" if model.requantize else "source"
     return manifest if manifest.get(known) == getattr(model, known) else None

@@ -13,7 +13,7 @@ from servebench.plan.identity import (
     target_spec,
     with_file,
 )
-from servebench.plan.saved import from_json, reported
+from servebench.plan.saved import from_json, read, reported
 from servebench.plan.types import (
     ALONE,
     LOADED,
@@ -54,6 +54,7 @@ __all__ = [
     "measurement_id",
     "model_identity",
     "named",
+    "read",
     "reported",
     "session_from_spec",
     "session_spec",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from servebench.faults import Fault
 from servebench.plan.types import Plan
 
 # Mappings whose order matters: it is that of runs, rows, colours and targets. Canonical JSON sorts keys.
@@ -32,6 +34,19 @@ def reported(plan: Plan) -> dict[str, Any]:
             del model["source"]
     content["order"] = {".".join(path): list(_at(content, path)) for path in ORDERED}
     return content
+
+
+def read(path: Path) -> Plan:
+    """Read the plan that was saved as `path`. Raises Fault for a file that is missing or damaged."""
+    try:
+        return from_json(path.read_bytes())
+    except OSError as error:
+        raise Fault(f"{path}: cannot be read ({error.strerror}); run the experiment again") from None
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
+        why = f"{type(error).__name__}: {error}"
+        raise Fault(
+            f"{path}: is not a saved plan ({why:.200}); run the experiment again, which makes it again"
+        ) from None
 
 
 def from_json(text: str | bytes) -> Plan:

@@ -106,7 +106,7 @@ def read(name: str) -> Experiment:
     found = tables.read_all(Layout(folder).tables, ("settings", "measurements"))
     if len(found) < 2:
         raise NothingToCompare(f"{folder}/tables: does not exist yet; run snakemake for this experiment first")
-    return Experiment(folder=folder, plan=planning.from_json(Layout(folder).plan.read_bytes()), tables=found)
+    return Experiment(folder=folder, plan=planning.read(Layout(folder).plan), tables=found)
 
 
 def compare(first: Experiment, second: Experiment) -> Comparison:

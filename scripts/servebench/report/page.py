@@ -40,7 +40,7 @@ def build(style: Mapping[str, Any], results: Path) -> Path:
     `style` is the configuration's `charts` section.
     """
     layout = Layout(results)
-    plan = planning.from_json(layout.plan.read_bytes())
+    plan = planning.read(layout.plan)
     tables = read_all(layout.tables)
     path = layout.page
     path.parent.mkdir(parents=True, exist_ok=True)

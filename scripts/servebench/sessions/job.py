@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Mapping
@@ -84,7 +83,7 @@ class Context:
 
     def _environment(self, name: str, lock_sha256: str | None) -> dict[str, Any]:
         """Return the environment a rule has made, or make one where that has another lock or is on another machine."""
-        made = dict(json.loads(Layout(self.results).environment(name).read_text(encoding="utf-8")))
-        if made["lock_sha256"] == lock_sha256 and Path(made["python"]).exists():
+        made = environment.read(Layout(self.results).environment(name))
+        if made and made["lock_sha256"] == lock_sha256:
             return made
         return environment.make(name, ROOT / "envs" / f"{name}.lock", cache.root(self.runtime.cache), progress=log.info)

@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 import servebench
 from servebench import engines, plan
 from servebench.engines import devices, llama_log
+from servebench.faults import Fault
 from servebench.load import calibrate, figures
 from servebench.load.calibration import Calibration
 from servebench.load.endpoint import Endpoint
@@ -27,7 +29,7 @@ from servebench.load.line import Line
 from servebench.load.measurement import Measurement
 from servebench.load.records import CHUNKS_SCHEMA, REQUESTS_SCHEMA
 from servebench.load.run import measure
-from servebench.load.workers import LoadError
+from servebench.load.workers import LoadError, WorkerDied
 from servebench.machine import cache, cpus
 from servebench.machine.identity import machine
 from servebench.machine.watcher import Watcher
@@ -37,6 +39,7 @@ from servebench.plan.layout import Layout
 from servebench.sessions.job import Context, workload_of
 from servebench.sessions.progress import Publisher
 from servebench.store import measurements
+from servebench.store.parquet import Damaged
 from servebench.store.records import (
     ColdStart,
     Identity,
@@ -59,7 +62,12 @@ def run(session: plan.Session, context: Context) -> None:
     missing = []
     for users in setting.users:
         digest = plan.measurement_id(context.spec, users, session.round)
-        status = kept.status(digest)
+        try:
+            status = kept.status(digest)
+        except Damaged as error:
+            place = {"run": setting.run, "setting": setting.name, "round": session.round, "users": users}
+            aside, status = kept.discard(digest, f"damaged: {error}", place), None
+            log.warning("%s; it is kept as %s, and measured again", error, aside)
         if status == "failed" and context.retry_failed:
             kept.discard(digest, "failed; tried again")
         if not _linked(kept, digest, Layout(context.results).measurement(setting, session.round, users)):
@@ -114,14 +122,17 @@ class _Measuring:
             log.error("%s: %s", self._name(), error.reason)
             for users in missing:
                 if not self._linked(users):
-                    self._keep(users, self._facts(log_tail=error.log_tail), failed=error.marks)
+                    self._keep_failed(users, self._facts(log_tail=error.log_tail), error.marks)
 
     def _linked(self, users: int) -> bool:
         """Link the measurement if another session has made it while this session waited for the device."""
         return _linked(self.kept, self._digest(users), self._output(users))
 
     def _measure(self, server: engines.Server, watcher: Watcher, users: int) -> None:
-        """Measure one number of users; repeat while others use the device, at most ATTEMPTS times."""
+        """Measure one number of users, at most ATTEMPTS times while others use the device or a load worker dies.
+
+        What was measured is kept first, with what is known without asking anybody, and then judged.
+        """
         for attempt in range(1, ATTEMPTS + 1):
             age_s = (time.monotonic_ns() - server.launched_ns) / 1e9
             log_start, self.log_before = server.log_size(), ""
@@ -142,51 +153,62 @@ class _Measuring:
                     begin=partial(self._begin, server, log_start),
                     progress=partial(self._tell, watcher, users),
                 )
+            except WorkerDied as error:
+                if attempt == ATTEMPTS:
+                    raise
+                log.warning("%s, %d users: %s; measured again", self._name(), users, error)
+                continue
             except LoadError as error:
                 state = "" if server.alive() else "the server died: "
                 raise engines.LaunchFailed(f"{state}{error}", server.log_tail()) from error
             self.users_before.append(users)
-            served = llama_log.served(
-                server.log_since(log_start), self.log_before
-            )  # before `check` sends requests of its own
+            facts = self._served_facts(server, age_s, self.users_before[:-1])
+            record = self._record(users, facts, measured)
+            aside = self.kept.put_aside(record)
+            # Before `check` sends requests of its own.
+            served = llama_log.served(server.log_since(log_start), self.log_before)
             telemetry = watcher.table(measured.meta.load_start_ns, measured.meta.load_end_ns)
             rule = self.context.runtime.foreign_use
             foreign = rule.exceeded(telemetry["foreign_utilisation"].to_pylist())
             differences = server.check()
-            facts = self._served_facts(server, watcher, age_s, self.users_before[:-1])
-            keep = partial(self._keep, users, facts, measured, telemetry=telemetry.to_pydict(), served=served)
+            record = replace(
+                record,
+                telemetry=telemetry.to_pydict(),
+                served=dict(served),
+                session=replace(facts, facts=dict(server.facts), **_memory(watcher)),
+            )
             if differences:
                 changed = engines.AskedNotGot(differences, server.log_tail(), measured=True)
-                keep(discarded=changed.reason)
+                self.kept.reject(record, aside, changed.reason)
                 raise changed
             if foreign is None or foreign < rule.samples or rule.action == "mark":
-                keep()
+                self.kept.accept(record, aside)
+                self._linked(users)
                 self._say(users, measured)
                 return
-            keep(discarded=f"others used the device in {foreign} samples")
+            self.kept.reject(record, aside, f"others used the device in {foreign} samples")
             log.warning("%s, %d users: others used the device; measured again", self._name(), users)
-        facts = self._served_facts(server, watcher, age_s, self.users_before)
-        self._keep(users, facts, failed=[mark("foreign_use_every_time", attempts=ATTEMPTS)])
+        facts = replace(self._served_facts(server, age_s, self.users_before), **_memory(watcher))
+        self._keep_failed(users, facts, [mark("foreign_use_every_time", attempts=ATTEMPTS)])
 
-    def _keep(
+    def _keep_failed(self, users: int, session: SessionFacts, why: Sequence[Mark]) -> None:
+        """Write into the store why nothing was measured, unless another session has measured meanwhile."""
+        if self.kept.status(self._digest(users)) is None:
+            record = self._record(users, session, failed=why)
+            measurements.write(record, self.kept.path(record.identity.digest))
+        self._linked(users)
+
+    def _record(
         self,
         users: int,
         session: SessionFacts,
         measured: Measurement | None = None,
-        *,
         failed: Sequence[Mark] = (),
-        telemetry: Mapping[str, list[Any]] | None = None,
-        served: Mapping[str, list[Any]] | None = None,
-        discarded: str | None = None,
-    ) -> None:
-        """Write the measurement into the store and link its file under measurements/ to it.
-
-        `failed` is why nothing was measured. With a reason in `discarded`, the measurement is kept only among the
-        discarded ones.
-        """
+    ) -> measurements.Record:
+        """Make a record of what is known without asking the server or the watcher; `failed` is why nothing is."""
         setting = self.setting
         digest = self._digest(users)
-        record = measurements.Record(
+        return measurements.Record(
             identity=Identity.of(
                 setting,
                 experiment=self.session.experiment,
@@ -200,8 +222,6 @@ class _Measuring:
             requests=measured.requests if measured else REQUESTS_SCHEMA.empty_table(),
             chunks=measured.chunks if measured else CHUNKS_SCHEMA.empty_table(),
             meta=measured.meta if measured else None,
-            telemetry=dict(telemetry or {}),
-            served=dict(served or {}),
             foreign_use=self.context.runtime.foreign_use,
             session=session,
             provenance=Provenance(
@@ -213,22 +233,13 @@ class _Measuring:
                 started_at=measured.meta.started_at if measured and measured.meta.started_at else _now(),
             ),
         )
-        if discarded is None and self.kept.status(digest):
-            discarded = "another session has made this measurement at the same time"
-        if discarded:
-            self.kept.write_discarded(record, discarded)
-        else:
-            measurements.write(record, self.kept.path(digest))
-        self._linked(users)
 
     def _facts(self, **facts: Any) -> SessionFacts:
         """Make the session's facts from those known of its server."""
         log_path = str(self.context.engine_log)
         return SessionFacts(session_id=self.session_id, launched_at=self.launched_at, log=log_path, **facts)
 
-    def _served_facts(
-        self, server: engines.Server, watcher: Watcher, age_s: float, users_before: list[int]
-    ) -> SessionFacts:
+    def _served_facts(self, server: engines.Server, age_s: float, users_before: list[int]) -> SessionFacts:
         """Make the session's facts with its running server, which has measured `users_before` since its launch."""
         return self._facts(
             engine_version=server.version,
@@ -238,9 +249,7 @@ class _Measuring:
             argv=server.argv,
             env=server.env,
             cold_start_s=ColdStart(**server.cold_start_s),
-            facts=server.facts,
-            memory_gib=watcher.memory_gib,
-            memory_kind=watcher.kind,
+            facts=dict(server.facts),
             server_age_s=age_s,
             users_before=users_before,
         )
@@ -268,19 +277,27 @@ class _Measuring:
         device = {name: sample.get(name) for name in ("memory_bytes", "foreign_utilisation")}
         self.published.tell(users=users, memory_kind=watcher.kind, **device, **news)
 
+    def _of_whole(self, whole: plan.Plan) -> tuple[str, str]:
+        """Say how many of the experiment's measurements are done, and how long the rest takes."""
+        results = self.context.results
+        left = duration.minutes(duration.remaining_s(whole, results))
+        return f"[{inventory.done(whole, results)}/{whole.measurements}] ", f"; {left} left"
+
     def _say(self, users: int, measured: Measurement) -> None:
-        """Log one line: the measurement's number, its figures, time left."""
+        """Log one line: the measurement's number, its figures, time left; where the plan cannot be read, no time."""
         path = Layout(self.context.results).plan
-        whole = plan.from_json(path.read_bytes()) if path.exists() else None
+        whole = None
+        try:
+            whole = plan.read(path) if path.exists() else None
+            done, left = self._of_whole(whole) if whole else ("", "")
+        except Fault as error:
+            done, left = "", ""
+            log.warning("%s", error)
         line = whole.line if whole else Line()
         found = figures.measurement_figures(measured.requests, measured.chunks, measured.meta, line)
         self.published.tell(
             phase="between", last={"users": users} | {name: found[name] for name in ("output_tok_s", "ttft_p95_s")}
         )
-        done, left = "", ""
-        if whole:
-            done = f"[{inventory.done(whole, self.context.results)}/{whole.measurements}] "
-            left = f"; {duration.minutes(duration.remaining_s(whole, self.context.results))} left"
         log.info(
             "%s%s, %d user%s: %s tok/s, TTFT p95 %s s, %d requests, %d failed%s",
             done,
@@ -307,6 +324,11 @@ def calibrated(setting: plan.Setting, users: int, runtime: plan.Runtime, load_cp
             " nothing else runs on it, or runtime.beyond_calibration: mark"
         )
     return found
+
+
+def _memory(watcher: Watcher) -> dict[str, Any]:
+    """Return the session's facts of memory that the watcher has seen so far."""
+    return {"memory_gib": watcher.memory_gib, "memory_kind": watcher.kind}
 
 
 def _number(value: figures.Figure, digits: int) -> str:

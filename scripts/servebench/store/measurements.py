@@ -33,6 +33,7 @@ from servebench.store.parquet import Damaged, StoreError
 from servebench.store.records import MEASUREMENT, Metadata
 
 REMEDY = "discard it and measure again"
+NOT_JUDGED = "its server was not checked afterwards: the session ended first, or is checking it now"
 LIST_COLUMNS = {"chunk_arrival_ns": "arrival_ns", "chunk_tokens": "tokens"}
 
 
@@ -116,6 +117,23 @@ class Store:
         _link_new(self.path(digest), output)
         os.utime(output)
 
+    def mend(self, digest: str, place: Mapping[str, Any], damage: Damaged) -> None:
+        """Make the damaged link of the measurement at `place` again, if the store's own file, `digest`, is whole.
+
+        Otherwise discard the measurement, so that it is wanted again, and raise Damaged, which says so.
+        """
+        if (path := self.path(digest)).exists():
+            try:
+                read(path)
+            except Damaged as found:
+                damage = found
+            else:
+                self.link(digest, self._layout.measurement_at(place))
+                return
+        kept = self.discard(digest, f"damaged: {damage}", place)
+        told = str(damage).removesuffix(f"; {REMEDY}")
+        raise Damaged(f"{told}; it is kept as {kept}, and the next run measures it again") from None
+
     def discard(self, digest: str, why: str, place: Mapping[str, Any] | None = None) -> Path:
         """Discard a measurement: move it to store/discarded with its reason, and remove its link.
 
@@ -130,9 +148,35 @@ class Store:
         (path if path.exists() else output).rename(kept)
         return kept
 
-    def write_discarded(self, record: Record, why: str) -> None:
-        """Keep a measurement as discarded from the start, with its reason; it was never in the store."""
-        write(record, self._noted(record.identity.digest, why, record.identity.place))
+    def put_aside(self, record: Record) -> Path:
+        """Keep a measurement just made, before anything can go wrong; return its file, for `accept` or `reject`.
+
+        Until then it is a discarded measurement, and stays one if the session is killed.
+        """
+        aside = self._noted(record.identity.digest, NOT_JUDGED, record.identity.place)
+        write(record, aside)
+        return aside
+
+    def accept(self, record: Record, aside: Path) -> None:
+        """Put the complete record of a measurement kept `aside` into the store.
+
+        It stays discarded when the store has one: another session has made it at the same time.
+        """
+        digest = record.identity.digest
+        if self.status(digest):
+            self.reject(record, aside, "another session has made this measurement at the same time")
+            return
+        write(record, self.path(digest))
+        aside.unlink()
+        aside.with_suffix(".json").unlink()
+
+    def reject(self, record: Record, aside: Path, why: str) -> None:
+        """Discard the complete record of a measurement kept `aside`, with the reason."""
+        with _beside(aside) as temporary:
+            temporary.unlink()
+            write(record, temporary)
+            temporary.rename(aside)
+        _write_note(aside, why, record.identity.place)
 
     def _noted(self, digest: str, why: str, place: Mapping[str, Any]) -> Path:
         """Write the note of why a measurement is discarded, and return where its file has to be moved.
@@ -143,11 +187,7 @@ class Store:
         folder.mkdir(parents=True, exist_ok=True)
         number = next(n for n in itertools.count(1) if not list(folder.glob(f"{digest}-{n}.*")))
         kept = folder / f"{digest}-{number}.parquet"
-        at = datetime.now(UTC).isoformat(timespec="milliseconds")
-        note = {"why": why, "discarded_at": at, "place": {name: place[name] for name in PLACE}}
-        with _beside(kept) as temporary:
-            temporary.write_text(json.dumps(note, ensure_ascii=False), encoding="utf-8")
-            temporary.rename(kept.with_suffix(".json"))
+        _write_note(kept, why, place)
         return kept
 
     def discarded(self) -> Iterator[Discarded]:
@@ -156,7 +196,27 @@ class Store:
         # A process killed between note and move leaves the measurement undiscarded.
         notes = [(_note(path), path) for path in paths if path.with_suffix(".parquet").exists()]
         for note, path in sorted(notes, key=lambda pair: (pair[0]["discarded_at"], pair[1])):
-            yield _discarded(note, path.with_suffix(".parquet"))
+            found = _discarded(note, path.with_suffix(".parquet"))
+            if not (found.why == NOT_JUDGED and self._accepted(found)):
+                yield found
+
+    def _accepted(self, aside: Discarded) -> bool:
+        """Return whether the store has this very measurement: the session was killed within `accept`."""
+        kept = self._layout.stored(aside.file.name.rpartition("-")[0])
+        if aside.metadata is None or not kept.exists():
+            return False
+        with suppress(Damaged):
+            found = read_metadata(kept)
+            return (found.session.session_id, found.meta) == (aside.metadata.session.session_id, aside.metadata.meta)
+        return False
+
+
+def _write_note(kept: Path, why: str, place: Mapping[str, Any]) -> None:
+    at = datetime.now(UTC).isoformat(timespec="milliseconds")
+    note = {"why": why, "discarded_at": at, "place": {name: place[name] for name in PLACE}}
+    with _beside(kept) as temporary:
+        temporary.write_text(json.dumps(note, ensure_ascii=False), encoding="utf-8")
+        temporary.rename(kept.with_suffix(".json"))
 
 
 def _note(path: Path) -> dict[str, Any]:

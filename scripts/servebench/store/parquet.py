@@ -1,13 +1,16 @@
 """Write and read Parquet files whose metadata is JSON.
 
-Every page has a checksum; the JSON and the number of rows have a digest. A file of format 0, from before formats were
-numbered, has neither and is read without these checks.
+The JSON and the number of rows have a digest, by which the metadata can be checked alone; the whole file has one, too,
+so that no changed bit is read. Files of format 0 have neither and are read without these checks; those of later formats
+before `Format.digest_since` have checksums of their pages in place of the file's digest.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
+import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +25,13 @@ from servebench.faults import Fault
 
 METADATA_KEY = b"servebench"
 DIGEST_KEY = b"servebench-sha256"
+# Of the file's bytes, with 64 zeros in place of this digest.
+FILE_KEY = b"servebench-file-sha256"
+_NO_DIGEST = b"0" * 64
+_UNREADABLE = (
+    *(Fault, pa.ArrowException, LookupError, AttributeError, TypeError, ValueError),
+    *(ArithmeticError, RecursionError, MemoryError),
+)
 Part = TypeVar("Part", bound=msgspec.Struct)
 
 
@@ -39,11 +49,13 @@ class Newer(StoreError):
 
 @dataclass(frozen=True)
 class Format(Generic[Part]):
-    """Describe a kind of stored content: its struct, its format number, and one upgrade from each older format."""
+    """Describe a kind of stored content: its struct, its format number, one upgrade from each older format,
+    and the format since which a whole file or line has a digest."""
 
     kind: type[Part]
     number: int
     upgrades: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]]
+    digest_since: int
 
     def read(self, content: dict[str, Any]) -> Part:
         """Build the struct from content of this format or an older one; content without a format has format 0.
@@ -68,25 +80,41 @@ def encoded(content: msgspec.Struct) -> bytes:
 
 def write(table: pa.Table, content: msgspec.Struct, file: BinaryIO) -> None:
     """Write the table to an open file, with `content` as its metadata."""
-    text = encoded(content)
-    metadata = {METADATA_KEY: text, DIGEST_KEY: _digest(text, table.num_rows)}
+    text, placeholder = encoded(content), secrets.token_hex(32).encode()
+    metadata = {METADATA_KEY: text, DIGEST_KEY: _digest(text, table.num_rows), FILE_KEY: placeholder}
     table = table.replace_schema_metadata(None)
     options = {"compression": "zstd", "use_dictionary": False, "write_page_checksum": True, "store_schema": False}
-    with pq.ParquetWriter(file, table.schema, **options) as writer:
+    buffer = io.BytesIO()
+    with pq.ParquetWriter(buffer, table.schema, **options) as writer:
         writer.write_table(table)
         writer.add_key_value_metadata(metadata)
+    data = buffer.getvalue()
+    file.write(data.replace(placeholder, _file_digest(data, placeholder)))
 
 
 def read(path: Path, form: Format[Part]) -> tuple[pa.Table, Part]:
     """Read a table and its metadata, and verify their checksums if any; call this within `named`."""
-    table = pq.read_table(path, page_checksum_verification=True)
-    return table.replace_schema_metadata(None), _content(table.schema.metadata, table.num_rows, form)
+    data = path.read_bytes()
+    table = pq.read_table(pa.BufferReader(data), page_checksum_verification=True)
+    found = table.schema.metadata or {}
+    content = _content(found, table.num_rows, form)
+    digest = found.get(FILE_KEY)
+    if digest is None and json.loads(found[METADATA_KEY]).get("format", 0) >= form.digest_since:
+        raise ValueError("it has no digest")
+    if digest is not None and digest != _file_digest(data, digest):
+        raise ValueError("it does not match its digest")
+    return table.replace_schema_metadata(None), content
 
 
 def read_metadata(path: Path, form: Format[Part]) -> Part:
     """Read the metadata alone; call this within `named`."""
     footer = pq.read_metadata(path)
     return _content(footer.metadata, footer.num_rows, form)
+
+
+def _file_digest(data: bytes, in_place: bytes) -> bytes:
+    """Return the digest of a file in whose bytes stands `in_place` where the digest belongs."""
+    return hashlib.sha256(data.replace(in_place, _NO_DIGEST)).hexdigest().encode()
 
 
 def _digest(text: bytes, rows: int) -> bytes:
@@ -112,5 +140,9 @@ def named(path: Path, remedy: str) -> Iterator[None]:
         yield
     except Newer as error:
         raise Newer(f"{path}: {error}") from None
-    except (Fault, OSError, pa.ArrowException, LookupError, AttributeError, TypeError, ValueError) as error:
+    except OSError as error:
+        if error.errno is not None:  # Arrow's own have none
+            raise StoreError(f"{path}: cannot be read ({error.strerror}); make it readable, or bring it back") from None
+        raise Damaged(f"{path}: is damaged ({error}); {remedy}") from error
+    except _UNREADABLE as error:
         raise Damaged(f"{path}: is damaged ({error}); {remedy}") from error

@@ -17,7 +17,7 @@ from servebench.marks import Mark, mark
 from servebench.plan import Engine, ForeignUse, Setting
 from servebench.store.parquet import Format
 
-FORMAT = 2
+FORMAT = 3
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,4 +183,4 @@ def _second(content: dict[str, Any]) -> dict[str, Any]:
     return content | {"meta": meta and meta | {"number_seed": meta.get("seed")}}
 
 
-MEASUREMENT = Format(Metadata, FORMAT, {0: _first, 1: _second})
+MEASUREMENT = Format(Metadata, FORMAT, {0: _first, 1: _second, 2: lambda content: content}, digest_since=3)

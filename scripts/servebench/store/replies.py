@@ -6,7 +6,9 @@ previous format to the new one.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,8 +24,10 @@ from servebench.store.parquet import Damaged, Format, Newer
 from servebench.store.records import ColdStart, Facts, ModelFile, as_marks
 from servebench.tasks.answers import check
 
-FORMAT = 1
+FORMAT = 2
+_DIGEST = b', "sha256": "%b"}'  # ends a line
 REMEDY = "remove it; no question is asked again for that"
+log = logging.getLogger("servebench")
 Key = tuple[int, str]
 """(repeat, question_id)"""
 
@@ -111,9 +115,19 @@ def _first(content: dict[str, Any]) -> dict[str, Any]:
     return content
 
 
-REPLY = Format(Reply, FORMAT, {0: _first})
-SESSION = Format(SessionLine, FORMAT, {0: _first})
-EVALUATION = Format(EvaluationFacts, FORMAT, {0: lambda content: content | {"reason": as_marks(content["reason"])}})
+def _second(content: dict[str, Any]) -> dict[str, Any]:
+    """Convert format 1 to format 2, which adds a digest to each line and each file."""
+    return content
+
+
+REPLY = Format(Reply, FORMAT, {0: _first, 1: _second}, digest_since=2)
+SESSION = Format(SessionLine, FORMAT, {0: _first, 1: _second}, digest_since=2)
+EVALUATION = Format(
+    EvaluationFacts,
+    FORMAT,
+    {0: lambda content: content | {"reason": as_marks(content["reason"])}, 1: _second},
+    digest_since=2,
+)
 
 
 def merged(sessions: dict[str, AskingSession], more: AskingSession) -> None:
@@ -122,30 +136,48 @@ def merged(sessions: dict[str, AskingSession], more: AskingSession) -> None:
     sessions[more.session_id] = replace(sessions.get(more.session_id, more), **known)
 
 
+def _encoded(line: Reply | SessionLine) -> bytes:
+    text = parquet.encoded(line)
+    return text[:-1] + _DIGEST % hashlib.sha256(text).hexdigest()[:16].encode() + b"\n"
+
+
+def _decoded(line: bytes) -> Reply | SessionLine:
+    told = json.loads(line)
+    digest = told.pop("sha256", None)
+    if digest is not None or told.get("format", 0) in range(REPLY.digest_since, FORMAT + 1):
+        text = line[: -len(_DIGEST % (b"0" * 16))] + b"}"
+        if line != text[:-1] + _DIGEST % hashlib.sha256(text).hexdigest()[:16].encode():
+            raise ValueError("it does not match its digest")
+    return SESSION.read(told) if "session" in told else REPLY.read(told)
+
+
 class Answers:
     """Read a file of a target's replies to one task, with a Reply or a SessionLine in each line.
 
-    An incomplete last line is dropped; a question's later line overrides its earlier ones.
+    An incomplete last line is dropped; a question's later line overrides its earlier ones. A line ends with a digest of
+    what stands before it; lines of older formats have none.
     """
 
     def __init__(self, path: Path) -> None:
         """Read the file if it exists. Raises Damaged for a damaged line before the last, and Newer."""
         self.path = path
+        self._read(path.read_bytes() if path.exists() else b"")
+        for number, _, why in self.damaged:
+            raise Damaged(f"{path}:{number}: is not a reply ({why}); the next run asks its question again")
+
+    def _read(self, content: bytes) -> None:
         self.replies: dict[Key, Reply] = {}
         self.sessions: dict[str, AskingSession] = {}
-        content = path.read_bytes() if path.exists() else b""
+        self.damaged: list[tuple[int, bytes, str]] = []  # (line number, line, why)
         whole = content[: content.rfind(b"\n") + 1]
         self.size, self.cut = len(whole), len(whole) < len(content)
         for number, line in enumerate(whole.split(b"\n")[:-1], 1):
             try:
-                told = json.loads(line)
-                self._take(SESSION.read(told) if "session" in told else REPLY.read(told))
+                self._take(_decoded(line))
             except Newer as error:
-                raise Newer(f"{path}:{number}: {error}") from None
-            except (ValueError, LookupError, AttributeError, TypeError) as error:
-                raise Damaged(
-                    f"{path}:{number}: is not a reply ({error!r}); remove the line, and its question is asked again"
-                ) from None
+                raise Newer(f"{self.path}:{number}: {error}") from None
+            except (ValueError, LookupError, AttributeError, TypeError, ArithmeticError, RecursionError) as error:
+                self.damaged.append((number, line, f"{type(error).__name__}: {error}"))
 
     def _take(self, line: Reply | SessionLine) -> None:
         if isinstance(line, SessionLine):
@@ -161,16 +193,30 @@ class AnswerFile(Answers):
     """
 
     def __init__(self, path: Path) -> None:
-        """Read the file as `Answers` does, and remove an incomplete last line."""
+        """Read the file, remove an incomplete last line, and move damaged lines to a file beside it, PATH.damaged."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        super().__init__(path)
+        self.path = path
+        content = path.read_bytes() if path.exists() else b""
+        self._read(content)
+        if self.damaged:
+            self._mend(content[: self.size].split(b"\n")[:-1])
         self._file = path.open("ab", buffering=0)
-        if self.cut:
+        if self.cut and not self.damaged:
             self._file.truncate(self.size)
+
+    def _mend(self, lines: list[bytes]) -> None:
+        aside = self.path.with_name(f"{self.path.name}.damaged")
+        with aside.open("ab") as file:
+            file.writelines(line + b"\n" for _, line, _ in self.damaged)
+        bad = {number for number, _, _ in self.damaged}
+        part = self.path.with_name(f"{self.path.name}.part")
+        part.write_bytes(b"".join(line + b"\n" for number, line in enumerate(lines, 1) if number not in bad))
+        part.replace(self.path)
+        log.warning("%s: %d damaged lines are moved to %s; their questions are asked again", self.path, len(bad), aside)
 
     def append(self, line: Reply | SessionLine) -> None:
         """Append a reply, or facts of a session."""
-        self._file.write(parquet.encoded(line) + b"\n")
+        self._file.write(_encoded(line))
         self._take(line)
 
     def close(self) -> None:

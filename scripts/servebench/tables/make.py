@@ -14,10 +14,12 @@ from servebench.models.kv_cache import Cache
 from servebench.outlook import inventory
 from servebench.outlook.inventory import manifest_of
 from servebench.outlook.questions import asked_questions
-from servebench.plan import Plan, Session, from_json
+from servebench.plan import Plan, Session
+from servebench.plan import read as read_plan
 from servebench.plan.layout import Layout
 from servebench.store import measurements
 from servebench.store import replies as answers
+from servebench.store.parquet import Damaged
 from servebench.tables import published
 from servebench.tables.catalogue import tables_of
 from servebench.tables.files import read_reference, write
@@ -34,11 +36,11 @@ def run(results: Path) -> None:
     Raises Outdated when a measurement, or a target's replies, came from another configuration.
     """
     layout = Layout(results)
-    plan = from_json(layout.plan.read_bytes())
+    plan = read_plan(layout.plan)
     asked = plan.evaluations
     sources = Sources(
         plan=plan,
-        records=[_record(plan, results, s, users) for s in plan.sessions() for users in s.setting.users],
+        records=_records(plan, results),
         thrown_out=measurements.Store(results).discarded(),
         caches=_caches(plan, results),
         evaluated=[_replies(plan, results, target) for target in asked.targets] if asked else (),
@@ -50,10 +52,30 @@ def run(results: Path) -> None:
     published.write(made, plan, layout.tables)
 
 
+def _records(plan: Plan, results: Path) -> list[measurements.Record]:
+    """Read all records. Raises Damaged, naming each damaged file, once all of them are moved to the discarded ones."""
+    records, damaged = [], []
+    for session in plan.sessions():
+        for users in session.setting.users:
+            try:
+                records.append(_record(plan, results, session, users))
+            except Damaged as error:
+                damaged.append(str(error))
+    if damaged:
+        raise Damaged("\n".join(damaged))
+    return records
+
+
 def _record(plan: Plan, results: Path, session: Session, users: int) -> measurements.Record:
     """Read a record and give it its setting's present place in the experiment; the stored record keeps its own."""
     path = Layout(results).measurement(session.setting, session.round, users)
-    record = measurements.read(path)
+    try:
+        record = measurements.read(path)
+    except Damaged as damage:
+        digest = inventory.stored_path(plan, results, session, users).stem
+        place = {"run": session.setting.run, "setting": session.setting.name, "round": session.round, "users": users}
+        measurements.Store(results).mend(digest, place, damage)
+        record = measurements.read(path)
     if record.identity.digest != inventory.stored_path(plan, results, session, users).stem:
         raise Outdated(f"{path}: was measured with another configuration; move it away and run again")
     return replace(record, identity=replace(record.identity, rank=session.rank))
