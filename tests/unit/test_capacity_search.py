@@ -1,0 +1,169 @@
+"""The search for a capacity: which number of users is measured next, and what is said in the end."""
+
+import itertools
+
+import numpy as np
+import pytest
+from random_servers import NOISES, Search, by_search, grid, tallies
+
+from servebench.capacity.judging import levels
+from servebench.capacity.search import answer, searched, wanted
+from servebench.faults import Fault
+from servebench.load.line import Line
+from servebench.load.objective import MOST, Objective, Outcome
+from servebench.marks import mark
+
+GOOD, BAD = Outcome(0.7), Outcome(-0.7)
+
+
+def found(keeps, search=None, names=("line",)):
+    """Search a server without noise: (its measurements in order, the evidence)."""
+    evidence = {}
+
+    def measure(users, round_):
+        outcome = GOOD if keeps(users) else BAD
+        evidence.setdefault(users, {})[round_] = outcome
+        return dict.fromkeys(names, outcome)
+
+    return list(searched(search or Search(), measure, names)), evidence
+
+
+@pytest.mark.parametrize("capacity", [0, 1, 2, 3, 5, 16, 18, 40, 100, 200])
+def test_without_noise_the_answer_is_exact_to_the_resolution(capacity):
+    made, evidence = found(lambda users: users <= capacity)
+    said = answer(evidence)
+    assert said.contains(capacity) and said.gaps == () and said.open == ()
+    assert said.upper <= max((said.lower or 0) + 1, (said.lower or 0) * 1.12)
+    assert len(set(made)) == len(made) <= len(grid()) * 2 / 2
+
+
+def test_where_even_the_most_users_are_served_the_answer_has_no_upper_end():
+    made, evidence = found(lambda users: True, Search(most=100))
+    assert [users for users, round_ in made if round_ == 1] == [1, 2, 4, 8, 16, 32, 64, 100]
+    assert (answer(evidence).lower, answer(evidence).upper) == (100, None)
+
+
+def test_a_server_that_fails_at_4_and_passes_at_8_and_16_is_described_so():
+    _, evidence = found(lambda users: users in (1, 2) or 6 <= users <= 16)
+    said = answer(evidence)
+    assert said.spans() == [(1, 2), (6, 16)]
+    assert 4 in said.gaps and said.unbroken == 2
+    assert (said.lower, said.upper) == (16, 17)
+
+
+def test_even_rounds_go_downwards_through_the_numbers_of_the_first():
+    made, _ = found(lambda users: users <= 16)
+    first, second = ([users for users, round_ in made if round_ == number] for number in (1, 2))
+    assert sorted(first, reverse=True) == second
+
+
+def test_only_what_is_open_gets_more_rounds_than_asked():
+    search = Search(rounds=2, most_rounds=4)
+    near = itertools.cycle([Outcome(0.1), Outcome(-0.1)])
+    evidence = {1: {1: GOOD, 2: GOOD}, 2: {1: next(near), 2: next(near)}, 4: {1: BAD, 2: BAD}, 3: {1: BAD, 2: BAD}, 6: {1: BAD, 2: BAD}}
+    assert wanted({"line": evidence}, search, 3) == 2
+    evidence[2][3] = next(near)
+    assert wanted({"line": evidence}, search, 3) is None
+    assert wanted({"line": evidence}, search, 4) == 2
+    evidence[2][4] = next(near)
+    assert [wanted({"line": evidence}, search, number) for number in (1, 2, 3, 4, 5)] == [None] * 5
+    said = answer(evidence)
+    assert (said.kept, said.open, said.missed) == ((1,), (2,), (3, 4, 6))
+    assert said.contains(1) and said.contains(2) and not said.contains(3)
+
+
+def test_what_is_in_the_store_is_not_measured_again():
+    _, evidence = found(lambda users: users <= 16)
+    assert wanted({"line": evidence}, Search(), 1) is None and wanted({"line": evidence}, Search(), 2) is None
+    del evidence[19][2]
+    assert wanted({"line": evidence}, Search(), 2) == 19
+    assert wanted({"line": {users: evidence[users] for users in (1, 2, 4, 8)}}, Search(), 1) == 16
+
+
+def test_one_round_is_never_sure():
+    assert [level.kept for level in levels({1: {1: GOOD}, 2: {1: BAD}})] == [None, None]
+
+
+def test_a_search_for_several_objectives_measures_each_number_once():
+    evidence = {"tight": {}, "loose": {}}
+
+    def measure(users, round_):
+        outcomes = {"tight": GOOD if users <= 5 else BAD, "loose": GOOD if users <= 20 else BAD}
+        for name, outcome in outcomes.items():
+            evidence[name].setdefault(users, {})[round_] = outcome
+        return outcomes
+
+    made = list(searched(Search(), measure, ["tight", "loose"]))
+    assert len(made) == len(set(made))
+    for name, capacity in (("tight", 5), ("loose", 20)):
+        said = answer(evidence[name])
+        assert said.contains(capacity) and said.upper <= max(said.lower + 1, said.lower * 1.12)
+
+
+def test_a_search_may_start_elsewhere_and_go_down():
+    _, evidence = found(lambda users: users <= 3, Search(start=16))
+    assert answer(evidence).contains(3) and answer(evidence).lower == 3
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_the_answers_hold_on_random_servers_at_less_than_half_of_a_sweep(noise):
+    """A short form of benchmarks/capacity/random_servers.py, whose results are in docs/benchmarks.md."""
+    tried = list(tallies(by_search(Search()), noise, 60))
+    assert np.mean([one.holds for one in tried]) >= 0.9
+    assert np.median([one.cost for one in tried]) <= len(grid()) * 2 / 2
+
+
+def figures(**changed):
+    """The figures of a window that keeps the default line."""
+    return {
+        "target_requests": 40,
+        "failures": 0,
+        "ttft_p50_s": 0.5,
+        "ttft_p95_s": 1.0,
+        "ttft_p95_all_s": 1.0,
+        "user_tok_s": 20.0,
+        "invalid_reasons": [],
+    } | changed
+
+
+LINE = Objective.of(Line())
+
+
+@pytest.mark.parametrize(
+    ("changed", "margin", "missed"),
+    [
+        ({}, np.log(2), ()),
+        ({"ttft_p95_all_s": 4.0}, -np.log(2), ("ttft_p95_s",)),
+        ({"user_tok_s": 5.0}, -np.log(2), ("user_tok_s",)),
+        ({"user_tok_s": 5.0, "ttft_p95_all_s": 8.0}, -np.log(4), ("ttft_p95_s", "user_tok_s")),
+        ({"failures": 1}, -MOST, ("failures",)),
+        ({"status": "failed"}, -MOST, ("failed",)),
+        ({"user_tok_s": None}, -MOST, ("user_tok_s",)),
+        ({"target_requests": 19}, None, ()),
+        ({"target_requests": 19, "ttft_p50_s": 4.0}, -np.log(2), ("ttft_p95_s",)),
+        ({"target_requests": 4, "ttft_p50_s": 4.0}, None, ()),
+        ({"invalid_reasons": [mark("backlog_grows", start=1, end=9, due=40)]}, -MOST, ("backlog_grows",)),
+    ],
+)
+def test_a_window_is_judged_by_its_tightest_limit(changed, margin, missed):
+    outcome = LINE.outcome(figures(**changed))
+    assert outcome.margin == (None if margin is None else pytest.approx(margin))
+    assert outcome.missed == missed
+
+
+def test_the_p95_of_few_requests_is_doubted_more_than_that_of_many():
+    few, many = (LINE.outcome(figures(target_requests=requests)).doubt for requests in (20, 2000))
+    assert 0 < many < 0.05 < few < np.log(2)
+
+
+def test_an_objective_allows_the_share_of_failures_it_names():
+    batch = Objective(limits={"e2e_p99_s": 60.0}, failures_share=0.05)
+    assert batch.requests == 100
+    assert batch.outcome(figures(target_requests=100, failures=5, e2e_p99_s=30.0, e2e_p50_s=9.0)).margin > 0
+    assert batch.outcome(figures(target_requests=100, failures=6, e2e_p99_s=30.0)).missed == ("failures",)
+
+
+@pytest.mark.parametrize(("limits", "name"), [({"speed": 1.0}, "speed"), ({"tpot_p99_s": 0.0}, "tpot_p99_s")])
+def test_an_objective_on_an_unknown_figure_or_without_a_limit_is_refused(limits, name):
+    with pytest.raises(Fault, match=name):
+        Objective(limits=limits)
