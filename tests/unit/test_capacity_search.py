@@ -60,7 +60,8 @@ def test_even_rounds_go_downwards_through_the_numbers_of_the_first():
 def test_only_what_is_open_gets_more_rounds_than_asked():
     search = Search(rounds=2, most_rounds=4)
     near = itertools.cycle([Outcome(0.1), Outcome(-0.1)])
-    evidence = {1: {1: GOOD, 2: GOOD}, 2: {1: next(near), 2: next(near)}, 4: {1: BAD, 2: BAD}, 3: {1: BAD, 2: BAD}, 6: {1: BAD, 2: BAD}}
+    evidence = {users: {1: BAD, 2: BAD} for users in (3, 4, 6)}
+    evidence |= {1: {1: GOOD, 2: GOOD}, 2: {1: next(near), 2: next(near)}}
     assert wanted({"line": evidence}, search, 3) == 2
     evidence[2][3] = next(near)
     assert wanted({"line": evidence}, search, 3) is None
