@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from servebench.capacity.search import Answer, Search, answer, searched
-from servebench.load.figures import percentile
+from servebench.load.percentiles import percentile
 from servebench.load.line import Line
 from servebench.load.objective import Objective, Outcome
 
