@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from servebench.capacity.search import Answer, Search, answer, searched
-from servebench.load.percentiles import percentile
 from servebench.load.line import Line
 from servebench.load.objective import Objective, Outcome
+from servebench.load.percentiles import percentile
 
 MOST = 256
 NOISES = ("little", "as published", "heavy tails")

@@ -46,7 +46,7 @@ def last(given: Sequence[str], on: tuple[str, ...], off: tuple[str, ...]) -> boo
 
 @dataclass(frozen=True)
 class Option:
-    """What an engine calls a number that a setting has a key for: flags, environment variables."""
+    """Name the flags and environment variables by which an engine takes a number that a setting has a key for."""
 
     flags: tuple[str, ...] = ()
     env: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What every engine has in common: the launch, the server, and the errors."""
+"""Define what every engine has in common: the launch, the server, and the errors."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PROBE = "What is the capital of France? Answer with one word."
 
 
 class Difference(TypedDict):
-    """One fact that is not as it was asked for."""
+    """Describe one fact that is not as it was asked for."""
 
     what: str
     asked: Any
@@ -47,7 +47,7 @@ class Difference(TypedDict):
 
 
 class LaunchFailed(Exception):
-    """The engine did not start, died, or ran out of memory: part of the experiment, a row with this reason."""
+    """Report that the engine did not start or died: part of the experiment, a row with this reason."""
 
     def __init__(self, reason: str, log_tail: str = "") -> None:
         super().__init__(reason)
@@ -55,7 +55,7 @@ class LaunchFailed(Exception):
 
     @property
     def marks(self) -> list[Mark]:
-        """The reason as it is stored."""
+        """Return the reason as it is stored."""
         return [mark("failed", reason=self.reason)]
 
 
@@ -69,14 +69,14 @@ class AskedNotGot(LaunchFailed):
 
     @property
     def marks(self) -> list[Mark]:
-        """Each difference as it is stored."""
+        """Return each difference as it is stored."""
         kind = "no_longer_as_asked" if self.measured else "not_as_asked"
         return [mark(kind, **difference) for difference in self.differences]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """What to launch, and with what."""
+    """Say what to launch, and with what."""
 
     setting: plan.Setting
     label: str  # for people: experiment, run, setting, round
@@ -88,13 +88,13 @@ class Launch:
 
     @property
     def device(self) -> Gpu | None:
-        """The first device; None on the CPU."""
+        """Return the first device; None on the CPU."""
         return self.devices[0] if self.devices else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """How to start a server: its command line, and the variables it gets beyond the allow-list."""
+    """Say how to start a server: its command line, and the variables it gets beyond the allow-list."""
 
     argv: list[str]
     env: dict[str, str] = field(default_factory=dict)
@@ -164,8 +164,8 @@ class Adapter(ABC):
     health_path = "/health"
     uses_gpu = True  # where there is one
     loads_model = True  # from a file or folder of this machine; it then needs the setting's `context`, too
-    fills_device = False  # takes a share of the device's memory, whatever it needs, instead of allotting every slot
-    start_s = 10.0  # about: from launch to the first token and to stop again, without reading the weights
+    fills_device = False  # takes a share of the device's memory, whatever the model and its slots need
+    start_s = 10.0  # roughly: from launch to the first token and to stop again, without reading the weights
     slots = Option()  # what the engine calls a setting's `slots`
     context = Option()  # and its `context`
 
@@ -230,22 +230,22 @@ class Adapter(ABC):
 
     @property
     def model(self) -> str:
-        """The model's name in requests."""
+        """Return the model's name in requests."""
         return self.setting.model.key
 
     @property
     def chat_url(self) -> str:
-        """Where chat completions are asked for: absolute, or below the server's root."""
+        """Return where chat completions are asked for: an absolute address, or a path below the server's root."""
         return f"/v1/{CHAT}"
 
     @property
     def extra(self) -> dict[str, Any]:
-        """What this engine needs in every request body to switch thinking off."""
+        """Return what this engine needs in every request body to switch thinking off."""
         return {}
 
     @property
     def thinking_off(self) -> bool:
-        """Whether replies must bring no reasoning: so unless the engine's options say `thinking: true`."""
+        """Return whether replies must bring no reasoning: yes, unless the engine's options say `thinking: true`."""
         return not self.setting.engine.options.get("thinking", False)
 
     def healthy(self, client: httpx.Client) -> bool:
@@ -294,8 +294,9 @@ class Adapter(ABC):
 
 
 def ask(adapter: Adapter, client: httpx.Client, max_tokens: int) -> Completion:
-    """Ask the server for one chat completion, not streamed. Raises httpx.HTTPError, and ReplyError when the request
-    failed, did not finish or brought no token."""
+    """Ask the server for one chat completion, not streamed.
+
+    Raises httpx.HTTPError, and ReplyError when the request failed, did not finish or brought no token."""
     base = {
         "model": adapter.model,
         "messages": [{"role": "user", "content": PROBE}],

@@ -1,4 +1,4 @@
-"""The process between a session and its engine, so that no engine outlives its session, however the session ends.
+"""Stand between a session and its engine, so that no engine outlives its session, however the session ends.
 
     python -I guard.py '{"stop_timeout_s": 30, "cleanup": [], "cpus": []}' ENGINE_COMMAND...
 

@@ -55,7 +55,7 @@ log = logging.getLogger("servebench")
 
 
 class Process:
-    """An engine under its guard, from its launch on; once it is ready, a `Server` stands for it."""
+    """Run an engine under its guard, from its launch on; once it is ready, a `Server` stands for it."""
 
     def __init__(
         self, command: Command, env: Mapping[str, str], log_path: Path, stop_timeout_s: float, cpus: Sequence[int]
@@ -89,7 +89,7 @@ class Process:
 
     @property
     def exit_status(self) -> int | None:
-        """The engine's exit status: None while it lives, 128 + signal when a signal ended it.
+        """Return the engine's exit status: None while it lives, 128 + signal when a signal ended it.
 
         Raises `InfrastructureError` when the guard was killed: what the engine did then says nothing about it.
         """

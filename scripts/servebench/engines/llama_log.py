@@ -35,7 +35,7 @@ CANCEL = re.compile(r"cancel task, id_task = (?P<task>\d+)")
 
 @dataclass(slots=True)
 class Request:
-    """One request, as logged. Times in seconds since the server's start, durations in ms; None: not logged."""
+    """Hold one request, as logged. Times in seconds since the server's start, durations in ms; None: not logged."""
 
     task: int
     slot: int

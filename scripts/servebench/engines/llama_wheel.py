@@ -1,4 +1,4 @@
-"""llama.cpp's own HTTP server out of the wheel `xllamacpp`, started by llama-server's own flags.
+"""Serve by llama.cpp's own HTTP server in the wheel `xllamacpp`, started by llama-server's own flags.
 
     ENVIRONMENT/bin/python llama_wheel.py -m MODEL.gguf -np 4 -c 2048 --port 8080 …
 
@@ -23,7 +23,7 @@ Set = Callable[[Any, Any], object]
 
 
 def attribute(path: str) -> Set:
-    """A setter of one attribute of the wheel's parameters, e.g. `cpuparams.n_threads`."""
+    """Make a setter of one attribute of the wheel's parameters, e.g. `cpuparams.n_threads`."""
     *parents, name = path.split(".")
 
     def put(params: Any, value: Any) -> None:
@@ -35,25 +35,25 @@ def attribute(path: str) -> Set:
 
 
 def constant(path: str, value: Any) -> Set:
-    """A setter for a flag without a value."""
+    """Make a setter for a flag without a value."""
     put = attribute(path)
     return lambda params, _: put(params, value)
 
 
 def cache_type(path: str) -> Set:
-    """A setter of a type of the KV cache."""
+    """Make a setter of a type of the KV cache."""
     put = attribute(path)
     return lambda params, value: put(params, getattr(llama.ggml_type, f"GGML_TYPE_{value.upper()}"))
 
 
 def member(path: str, enumeration: str, names: dict[str, str]) -> Set:
-    """A setter that turns a word into a member of one of llama.cpp's enumerations."""
+    """Make a setter that turns a word into a member of one of llama.cpp's enumerations."""
     put = attribute(path)
     return lambda params, value: put(params, getattr(getattr(llama, enumeration), names[value]))
 
 
 def reasoning(params: Any, value: str) -> None:
-    """--reasoning on|off|auto, and what it tells the chat template."""
+    """Set `--reasoning on|off|auto`, and what it tells the chat template."""
     params.enable_reasoning = ON_OFF_AUTO[value]
     if value != "auto":
         params.default_template_kwargs = {
@@ -63,7 +63,7 @@ def reasoning(params: Any, value: str) -> None:
 
 
 def template_kwargs(params: Any, value: str) -> None:
-    """--chat-template-kwargs JSON: each value is kept as JSON text, as llama-server keeps it."""
+    """Set `--chat-template-kwargs JSON`; each value stays JSON text, as in llama-server."""
     params.default_template_kwargs = {
         **params.default_template_kwargs,
         **{key: json.dumps(entry) for key, entry in json.loads(value).items()},
@@ -71,12 +71,12 @@ def template_kwargs(params: Any, value: str) -> None:
 
 
 def time_out(params: Any, value: int) -> None:
-    """-to SECONDS, for reading and writing."""
+    """Set `-to SECONDS`, for reading and writing."""
     params.timeout_read = params.timeout_write = value
 
 
 def gpu_layers(params: Any, value: str) -> None:
-    """-ngl N, `auto` or `all`."""
+    """Set `-ngl N`, `auto` or `all`."""
     params.n_gpu_layers = {"auto": -1, "all": -2}.get(value) or int(value)
 
 
@@ -165,7 +165,7 @@ FLAGS: list[tuple[str, Any, Set]] = [
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse with one sentence for an error."""
+    """Parse arguments, with one sentence for an error."""
 
     def error(self, message: str) -> NoReturn:
         """Exit with status 2."""
@@ -174,7 +174,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def parameters(arguments: list[str]) -> Any:
-    """The wheel's parameters for llama-server's `arguments`, in their order: a later flag wins."""
+    """Return the wheel's parameters for llama-server's `arguments`, in their order: a later flag wins."""
     parser = Parser(
         prog="llama_wheel", description=__doc__, formatter_class=argparse.RawTextHelpFormatter, allow_abbrev=False
     )

@@ -1,4 +1,4 @@
-"""Prometheus metrics, as an engine's /metrics gives them."""
+"""Read Prometheus metrics from an engine's /metrics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from prometheus_client.samples import Sample
 
 @dataclass(frozen=True)
 class Metrics:
-    """All samples of one scrape."""
+    """Hold all samples of one scrape."""
 
     samples: tuple[Sample, ...]
 

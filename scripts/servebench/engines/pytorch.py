@@ -1,4 +1,4 @@
-"""What vLLM and SGLang have in common: they serve a snapshot with PyTorch, on one or several GPUs that they fill."""
+"""Define what vLLM and SGLang have in common: serving a snapshot with PyTorch, on one or several GPUs that they fill."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def gpus(given: Sequence[str]) -> int:
 
 
 class PyTorch(Adapter):
-    """An engine that takes a share of its device's memory, whatever the model needs."""
+    """Run an engine that takes a share of its device's memory, whatever the model needs."""
 
     fills_device = True
     start_s = 90.0
@@ -67,5 +67,5 @@ class PyTorch(Adapter):
 
     @property
     def extra(self) -> dict[str, Any]:
-        """Thinking off, by the chat template's switch."""
+        """Switch thinking off by the chat template's switch."""
         return {"chat_template_kwargs": {"enable_thinking": False}} if self.thinking_off else {}

@@ -1,4 +1,4 @@
-"""A server that has slots, a queue, a prefill speed and a decode speed by batch size, but no model.
+"""Serve without a model: with slots, a queue, a prefill speed and a decode speed by batch size.
 
     python simulated.py OPTIONS        (JSON; see `Machine`)
 
@@ -29,7 +29,7 @@ WORDS = ("tall ", "ship ", "sails ", "slow ", "over ", "calm ", "blue ", "seas "
 
 @dataclass(kw_only=True)
 class Machine:
-    """The options. Speeds in tokens per second; `decode_tok_s` is the total of all streams, by number of streams."""
+    """Hold the options. Speeds in tokens per second; `decode_tok_s`: of all streams together, by their number."""
 
     port: int
     model: str
@@ -66,7 +66,7 @@ def count_tokens(text: str) -> int:
 
 
 class Request:
-    """One completion: what was asked, and how far it is."""
+    """Hold one completion: what was asked, and how far it is."""
 
     def __init__(self, connection: Connection, body: dict[str, Any], machine: Machine) -> None:
         prompt = "\n".join(str(message.get("content", "")) for message in body["messages"])
@@ -121,7 +121,7 @@ class Request:
 
 
 class Engine:
-    """The slots and the queue, and the loop that serves them."""
+    """Hold the slots and the queue, and run the loop that serves them."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -188,7 +188,7 @@ class Engine:
 
 
 class Connection(asyncio.Protocol):
-    """One HTTP/1.1 connection, kept alive."""
+    """Serve one HTTP/1.1 connection, kept alive."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine

@@ -56,29 +56,29 @@ class Url(Adapter):
 
     @property
     def model(self) -> str:
-        """The engine's option `model`, else the model's name."""
+        """Return the engine's option `model`, else the model's name."""
         return str(self.setting.engine.options.get("model", self.setting.model.name))
 
     @property
     def url(self) -> str:
-        """The server's address as the configuration gives it."""
+        """Return the server's address as the configuration gives it."""
         assert self.setting.engine.url  # config: kind url has one (configuration/faults.py)
         return self.setting.engine.url
 
     @property
     def root(self) -> str:
-        """The address without a final /v1, where requests go to the same place without it."""
+        """Return the address without a final /v1, below which requests go to the same place."""
         short = self.url.rstrip("/").removesuffix("/v1")
         return short if address(short, CHAT) == self.chat_url else self.url
 
     @property
     def chat_url(self) -> str:
-        """The whole address of chat completions."""
+        """Return the whole address of chat completions."""
         return address(self.url, CHAT)
 
     @property
     def models_url(self) -> str:
-        """The whole address of the list of models; a server may have none."""
+        """Return the whole address of the list of models; a server may have none."""
         return address(self.url, "models")
 
     def headers(self) -> dict[str, str]:

@@ -17,7 +17,7 @@ from servebench.load.workload import MOST
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """The time between a reply and the same user's next request, in seconds.
+    """Hold the time between a reply and the same user's next request, in seconds.
 
     `2` (constant), `exp:MEAN`, `uniform:LOW,HIGH`, `lognormal:MEAN,SIGMA` (SIGMA of the logarithm, dimensionless).
     """
@@ -82,7 +82,7 @@ def schedule_ns(
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One request of a trace; `line` is its line in the file, from 1."""
+    """Hold one request of a trace; `line` is its line in the file, from 1."""
 
     line: int
     arrival_s: float

@@ -284,8 +284,9 @@ def _read(path: Path) -> Calibration | None:
 
 
 def machine(cpus: Sequence[int] = ()) -> dict[str, Any]:
-    """Describe what a calibration depends on: processor, number of the load's CPUs (default: this process's), system,
-    Python."""
+    """Describe what a calibration depends on: processor, number of the load's CPUs, system, Python.
+
+    Without `cpus`, they are this process's."""
     affinity = len(cpus or os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "host": platform.node(),

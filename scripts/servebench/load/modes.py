@@ -23,8 +23,9 @@ class Mode:
 
     @property
     def in_turns(self) -> bool:
-        """Return whether each user waits for a reply before sending again; such users start spread out, and the warm-up
-        waits for every user's first request."""
+        """Return whether each user waits for a reply before sending again.
+
+        Such users start spread out, and the warm-up waits for every user's first request."""
         return not self.ends_itself and not self.scheduled
 
 

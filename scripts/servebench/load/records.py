@@ -84,7 +84,7 @@ CHUNKS_SCHEMA = pa.schema(
 
 
 class RecordError(ValueError):
-    """A table does not match its schema; the message names table, column and value."""
+    """Report that a table does not match its schema; the message names table, column and value."""
 
 
 def check_requests(table: pa.Table) -> pa.Table:

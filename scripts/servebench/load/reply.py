@@ -31,8 +31,9 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
 
 class ReplyError(ValueError):
-    """The reply is not a chat completion, or says that the server failed; the message is the evidence.
-    `status` is the HTTP status where it is an error's, else None."""
+    """Report that a reply is not a chat completion, or says that the server failed; the message is the evidence.
+
+    `status` is the HTTP status when that is an error status, else None."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)

@@ -72,7 +72,7 @@ class Rows:
 
     @cached_property
     def left_open(self) -> Mask:
-        """The replies whose HTTP message did not end after [DONE]."""
+        """Select the replies whose HTTP message did not end after [DONE]."""
         mask: Mask = pc.fill_null(self.table["left_open"], False).to_numpy()
         return mask
 
@@ -210,7 +210,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Arrivals:
-    """How the chunks of each request arrived; shape (requests,) each.
+    """Hold how the chunks of each request arrived; shape (requests,) each.
 
     `count`: arrivals more than SAME_ARRIVAL_NS apart; `first_tokens`: output tokens that the first one brought, at
     least 1; `burst`: whether most of its blocks of bytes came that close behind one another.

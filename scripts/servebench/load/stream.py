@@ -166,8 +166,10 @@ def parse(exchange: Exchange, count_tokens: Callable[[str], int] | None = None) 
 
 
 def failed(exchange: Exchange) -> bool:
-    """Return whether an exchange that has ended failed. A reply whose ends look good is not parsed: that would take
-    time from the load; of a long one an error in the middle, behind which the reply went on, is therefore missed."""
+    """Return whether an exchange that has ended failed.
+
+    A reply whose beginning and end look good is not parsed, which would take time from the load. So an error in the
+    middle of a long reply that then went on is missed here."""
     if exchange.failure is not None or not 200 <= (exchange.http_status or 0) < 300:
         return True
     blocks = [block for _, block in exchange.blocks]

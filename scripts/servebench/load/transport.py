@@ -268,8 +268,10 @@ class Origin:
         return cls(url.raw_host.decode(), url.port or (443 if tls else 80), tls, url=str(url.copy_with(query=None)))
 
     async def connect(self, timeout_s: float) -> Connection:
-        """Open a connection. Raises OSError (TLS errors included) when that takes more than `timeout_s`, and
-        InfrastructureError when this process may open no more files."""
+        """Open a connection.
+
+        Raises OSError (TLS errors included; also when it takes more than `timeout_s`), and InfrastructureError when
+        this process may open no more files."""
         connecting = asyncio.get_running_loop().create_connection(
             partial(Connection, self.url),
             self.address or self.host,
