@@ -1,4 +1,4 @@
-"""Define what vLLM and SGLang have in common: serving a snapshot with PyTorch, on one or several GPUs that they fill."""
+"""Define what vLLM and SGLang share: serving a snapshot with PyTorch, on one or several GPUs that they fill."""
 
 from __future__ import annotations
 
