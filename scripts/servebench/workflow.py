@@ -368,6 +368,8 @@ def begin(targets: Targets, workflow: Any) -> None:
         raise WorkflowError(str(error)) from None
     layout = targets.layout
     print(duration.announcement(targets.plan, layout.results), file=sys.stderr)
+    for line in duration.too_few(targets.plan):
+        print(f"servebench: too few requests to judge: {line}", file=sys.stderr)
     if forced(workflow):
         os.environ[FORCED] = "1"  # for the jobs of a cluster
     if not workflow.local_exec:

@@ -4,6 +4,7 @@ import errno
 import hashlib
 import io
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import yaml
+from msgspec.structs import replace
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -293,10 +295,50 @@ def test_what_is_not_verified_is_listed(h200):
 
 
 def test_a_measurement_takes_its_warm_up_its_window_and_the_queue(h200):
+    """The window lasts until 20 requests were sent: at one slot 20 replies of 6.4 s, with more slots the 60 s."""
     one_user = duration.measurement_s(h200.settings["ollama-p1"], 1)
-    assert one_user == pytest.approx(duration.OVERHEAD_S + 15 + 60 + 256 / duration.USER_TOK_S)
+    assert one_user == pytest.approx(duration.OVERHEAD_S + 15 + 20 * 6.4 + 6.4)
     eight = duration.measurement_s(h200.settings["ollama-p1"], 8)
-    assert eight == pytest.approx(duration.OVERHEAD_S + 60 + 2 * 8 * 256 / duration.USER_TOK_S)
+    assert eight == pytest.approx(duration.OVERHEAD_S + 20 * 6.4 + 2 * 8 * 6.4)
+    four_slots = duration.measurement_s(h200.settings["ollama-p4"], 8)
+    assert four_slots == pytest.approx(duration.OVERHEAD_S + 15 + 60 + 2 * 6.4)
+
+
+def test_the_plan_warns_of_numbers_of_users_with_too_few_requests_to_judge(h200):
+    """60 s ÷ 6.4 s: 9 requests with one user, 18 with two, 37 with four."""
+    assert list(duration.too_few(h200)) == []
+    own = h200.settings["ollama-p4"]
+    short = replace(own, workload={k: v for k, v in own.workload.items() if k != "min_targets"}, users=(1, 2, 4))
+    (line,) = duration.too_few(replace(h200, settings={"ollama-p4": short}))
+    assert line.startswith("ollama-p4: with 1, 2 users about 9 requests are expected")
+    assert line.endswith("set workload.min_targets: 20")
+    assert [duration.expected_requests(short, users) for users in (1, 2, 4, 8)] == [9, 18, 37, 37]
+
+
+@pytest.mark.parametrize(
+    ("workload", "requests"),
+    [
+        ({"mode": "open", "rate": 0.5}, 30),
+        ({"mode": "count", "requests": 7}, 7),
+        ({"think": "exp:6.4"}, 4),
+        ({"think": "uniform:0,12.8"}, 4),
+        ({"min_targets": 25}, 25),
+    ],
+)
+def test_how_many_requests_are_expected_of_one_user(h200, workload, requests):
+    own = h200.settings["ollama-p4"]
+    base = {k: v for k, v in own.workload.items() if k != "min_targets"}
+    assert duration.expected_requests(replace(own, workload=base | workload), 1) == requests
+
+
+def test_every_example_keeps_the_window_open_until_it_can_be_judged():
+    blocks = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in CONFIG.glob("*.yaml")]
+    for path in [CONFIG / "README.md", *CONFIG.parent.glob("docs/*.md"), CONFIG.parent / "README.md"]:
+        text = path.read_text(encoding="utf-8")
+        blocks += [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", text, re.S)]
+    loads = [b["workload"] for b in blocks if isinstance(b, dict) and "settings" in b and "workload" in b]
+    assert len(loads) >= 5
+    assert {load["min_targets"] for load in loads} == {20}
 
 
 def test_completions_take_turns_in_slots():

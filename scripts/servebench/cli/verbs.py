@@ -162,8 +162,8 @@ def load(
     warmup: Annotated[float, Option(help="Seconds, and until every user's first request has ended.")] = _LOAD.warmup_s,
     window: Annotated[float, Option(help="Seconds of the measurement.")] = _LOAD.window_s,
     min_targets: Annotated[
-        int | None, Option(help="Lengthen the window until this many requests were sent in it.")
-    ] = None,
+        int, Option(min=1, help="Lengthen the window until this many requests were sent in it.")
+    ] = _LINE.min_targets,
     requests: Annotated[int | None, Option(help="Instead of a window: this many requests, timed as a whole.")] = None,
     rate: Annotated[float | None, Option(help="Open loop: requests per second, whatever the server does.")] = None,
     arrivals: Annotated[str, Option(help="Open loop: poisson or constant.")] = _LOAD.arrivals,

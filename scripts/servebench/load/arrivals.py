@@ -44,6 +44,11 @@ class Pause:
             raise Fault(f"workload.think: {text!r}: the mean of a lognormal must be greater than 0")
         return cls(kind, parameters)
 
+    @property
+    def mean(self) -> float:
+        """Return the mean of what is drawn."""
+        return sum(self.parameters) / 2 if self.kind == "uniform" else self.parameters[0]
+
     def draw_s(self, random: Random) -> float:
         """Draw the length of one pause, in seconds."""
         first = self.parameters[0]

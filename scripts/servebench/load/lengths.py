@@ -61,7 +61,7 @@ class Lengths:
     @property
     def mean(self) -> float:
         """Return the distribution's mean, tokens."""
-        return sum(self.drawn.parameters) / 2 if self.drawn.kind == "uniform" else self.drawn.parameters[0]
+        return self.drawn.mean
 
     def draw(self, random: Random) -> int:
         """Draw a number of tokens, at least 1."""

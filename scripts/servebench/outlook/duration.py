@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from servebench import ROOT
 from servebench.engines import ADAPTERS
 from servebench.faults import Fault
-from servebench.load.arrivals import read_trace
+from servebench.load.arrivals import Pause, read_trace
 from servebench.load.lengths import Lengths
 from servebench.outlook.inventory import Part, answered, done, given_up, missing, of_earlier_protocols, parts
 from servebench.plan import ALONE, LOADED, Evaluations, Model, Plan, Setting
@@ -32,9 +32,7 @@ OVERHEAD_S = 2.5  # starting load processes, checking, writing
 def measurement_s(setting: Setting, users: int) -> float:
     """Estimate the seconds of one measurement: warm-up until all users have a reply, window, drain; or a fixed work."""
     workload = setting.workload
-    lengths = workload.get("reply_tokens")
-    tokens = workload["max_tokens"] if lengths is None else Lengths.parse("workload.reply_tokens", lengths).mean
-    reply_s = tokens / USER_TOK_S
+    reply_s = _reply_tokens(setting) / USER_TOK_S
     if workload["mode"] == "count":
         replies: int = math.ceil(workload["requests"] / min(users, setting.slots))
         return OVERHEAD_S + replies * reply_s
@@ -42,7 +40,50 @@ def measurement_s(setting: Setting, users: int) -> float:
         return OVERHEAD_S + read_trace(str(ROOT / workload["trace"]))[-1].arrival_s + reply_s
     waves_s = math.ceil(users / setting.slots) * reply_s
     warmup_s = max(float(workload.get("warmup_s", 0)), waves_s)
-    return OVERHEAD_S + warmup_s + float(workload.get("window_s", 0)) + waves_s
+    longer_s = (workload.get("min_targets") or 0) / _requests_s(setting, users)
+    return OVERHEAD_S + warmup_s + max(float(workload.get("window_s", 0)), longer_s) + waves_s
+
+
+def _reply_tokens(setting: Setting) -> float:
+    lengths = setting.workload.get("reply_tokens")
+    if lengths is None:
+        return float(setting.workload["max_tokens"])
+    return Lengths.parse("workload.reply_tokens", lengths).mean
+
+
+def _requests_s(setting: Setting, users: int) -> float:
+    """Estimate the requests sent per second: as scheduled, or by users who wait for replies of USER_TOK_S."""
+    workload = setting.workload
+    if workload["mode"] == "open":
+        return float(workload["rate"])
+    reply_s = _reply_tokens(setting) / USER_TOK_S
+    pause_s = Pause.parse(workload["think"]).mean if workload.get("think") else 0.0
+    return min(users / (reply_s + pause_s), setting.slots / reply_s)
+
+
+def expected_requests(setting: Setting, users: int) -> int:
+    """Estimate how many target requests a measurement gets, rounded down."""
+    workload = setting.workload
+    if workload["mode"] == "count":
+        return int(workload["requests"])
+    if workload["mode"] == "trace":
+        return len(read_trace(str(ROOT / workload["trace"])))
+    in_window = int(float(workload.get("window_s", 0)) * _requests_s(setting, users))
+    return max(in_window, workload.get("min_targets") or 0)
+
+
+def too_few(plan: Plan) -> Iterator[str]:
+    """Yield a line for each setting with numbers of users at which too few requests for a judgement are expected."""
+    for setting in plan.settings.values():
+        counts = {users: expected_requests(setting, users) for users in setting.users}
+        few = {users: count for users, count in counts.items() if count < plan.line.min_targets}
+        if few:
+            levels = ", ".join(map(str, few))
+            yield (
+                f"{setting.name}: with {levels} users about {min(few.values())} requests are expected (replies of"
+                f" {_reply_tokens(setting):g} tokens at {USER_TOK_S:g} tokens/s); the line needs"
+                f" {plan.line.min_targets} to be judged: set workload.min_targets: {plan.line.min_targets}"
+            )
 
 
 def session_s(setting: Setting) -> float:
