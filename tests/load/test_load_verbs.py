@@ -1,18 +1,22 @@
 """`servebench load` and `servebench calibrate` as a person runs them."""
 
+import csv
 import json
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 import pyarrow.parquet as pq
 import pytest
 from scripted_server import ScriptedServer, refusal, reply
 
+import servebench as package
 from servebench.load.records import check_chunks, check_requests
 from waiting import until
 
+PACKAGE = str(Path(package.__file__).parents[1])  # the one that is tested, wherever another is installed
 SEALED = "/sys"  # takes no file, from nobody
 FIGURES = {
     "output_tok_s",
@@ -29,20 +33,25 @@ FIGURES = {
 }
 
 
+def environment(cache):
+    kept = {"SERVEBENCH_CACHE": str(cache), "HOME": str(cache)}
+    return {"PATH": "/usr/bin:/bin", "PYTHONPATH": PACKAGE, **kept}
+
+
 def servebench(*arguments, cache):
     return subprocess.run(
         [sys.executable, "-m", "servebench", *(one if isinstance(one, bytes) else str(one) for one in arguments)],
         capture_output=True,
         text=True,
-        env={"PATH": "/usr/bin:/bin", "SERVEBENCH_CACHE": str(cache), "HOME": str(cache), "COLUMNS": "120"},
+        env={**environment(cache), "COLUMNS": "120"},
     )
 
 
 def limited(files, *arguments, cache):
     """`servebench` in a shell that may open no more than so many files."""
     command = ["bash", "-c", f'ulimit -n {files}; exec "$@"', "bash", sys.executable, "-m", "servebench"]
-    environment = {"PATH": "/usr/bin:/bin", "SERVEBENCH_CACHE": str(cache), "HOME": str(cache)}
-    return subprocess.run([*command, *map(str, arguments)], capture_output=True, text=True, env=environment, timeout=60)
+    words = [*command, *map(str, arguments)]
+    return subprocess.run(words, capture_output=True, text=True, env=environment(cache), timeout=60)
 
 
 @pytest.mark.parametrize(
@@ -178,6 +187,54 @@ def test_skipped_conversations_are_told(tmp_path):
     assert "2 conversations" in " ".join(done.stdout.split())
     summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
     assert (summary["meta"]["prompts"]["prompts"], summary["meta"]["prompts"]["skipped"]) == (1, 2)
+
+
+def test_a_sweep_is_one_table_and_goes_on_where_it_stopped(tmp_path):
+    with ScriptedServer(lambda _: reply(4, gap_s=0.001)) as server:
+        done, out = load(server, tmp_path, "--users", "2,1,4", "--requests", 8)
+        assert done.returncode == 0, done.stderr
+        with (out / "sweep.csv").open(encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        assert [(row["users"], row["target_requests"]) for row in rows] == [("1", "8"), ("2", "8"), ("4", "8")]
+        assert f"written to {out}/" in " ".join(done.stdout.split())
+        heads = {request.body["messages"][1]["content"].splitlines()[1] for request in server.received}
+        assert len(heads) == 24, "no level meets the number lines of another"
+        (out / "users-2" / "summary.json").unlink()
+        again, _ = load(server, tmp_path, "--users", "1,2,4", "--requests", 8, "--line-speed", 1e9)
+        assert again.returncode == 0, again.stderr
+        assert len(server.received) == 32, "only the level without a summary is measured again"
+        assert again.stderr.count("measured already") == 2
+        other, _ = load(server, tmp_path, "--users", "1,2,4", "--requests", 9)
+        assert other.returncode == 1
+        assert "holds a measurement of another load; name another folder" in " ".join(other.stderr.split())
+
+
+def test_a_measurement_is_not_overwritten(tmp_path):
+    with ScriptedServer(lambda _: reply(2)) as server:
+        first, out = load(server, tmp_path, "--requests", 2)
+        kept = (out / "summary.json").read_bytes()
+        second, _ = load(server, tmp_path, "--requests", 2)
+    assert (first.returncode, second.returncode) == (0, 1)
+    assert f"written to {out}/" in " ".join(first.stdout.split())
+    assert "holds a measurement already; name another folder" in " ".join(second.stderr.split())
+    assert (out / "summary.json").read_bytes() == kept
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--trace", "t.jsonl", "--shared-prefix", 100], "--shared-prefix has no effect with --trace"),
+        (["--trace", "t.jsonl", "--prompts", "ja-business"], "--prompts has no effect with --trace"),
+        (["--arrivals", "constant"], "--arrivals has no effect without --rate"),
+        (["--rate", 4, "--think", 2], "--think has no effect with --rate"),
+        (["--users", "1,x"], "--users: '1,x' is not positive integers"),
+    ],
+)
+def test_an_option_that_the_load_cannot_use_is_refused(tmp_path, arguments, words):
+    command = ["load", "--url", "http://127.0.0.1:9", "--model", "m", "--out", tmp_path, *arguments]
+    done = servebench(*command, cache=tmp_path)
+    assert done.returncode == 2
+    assert words in " ".join(done.stderr.replace("│", " ").split())
 
 
 def test_calibrate_writes_and_remembers(tmp_path):

@@ -35,6 +35,7 @@ def test_a_line_that_is_missed_says_by_what(found, said):
     ("workload", "said"),
     [
         ({"warmup_s": 15, "window_s": 60}, "loading with 4 users: at least 75 s, and until the last reply"),
+        ({"min_targets": 20}, "loading with 4 users: at least 75 s, 20 requests, and until the last reply"),
         ({"mode": "count", "requests": 9}, "loading with 4 users"),
     ],
 )

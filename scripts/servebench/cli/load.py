@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import csv
+import json
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from secrets import randbits
 from typing import Any
 
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 from rich.table import Table
 
+from servebench.faults import Fault
 from servebench.load import calibrate, figures, jsonl
 from servebench.load import line as line_
 from servebench.load.calibration import Calibration, Level
 from servebench.load.endpoint import Endpoint
-from servebench.load.measurement import Measurement
+from servebench.load.measurement import LoadMeta, Measurement
 from servebench.load.modes import MODES
 from servebench.load.records import write_measurement
 from servebench.load.run import measure
@@ -58,18 +64,81 @@ _CLIENT = (
 def command(
     endpoint: Endpoint,
     workload: Workload,
-    users: int,
+    users: Sequence[int],
     out: Path,
     *,
     processes: int | None,
-    seed: int,
+    seed: int | None,
     line: line_.Line,
 ) -> int:
-    """Load a server; write requests.parquet, chunks.parquet and summary.json into `out` and print the summary.
+    """Load a server with one number of users, or with several in turn; write the measurements and print the figures.
 
-    Returns the exit status: 1 when any request failed, else 0.
+    A measurement is requests.parquet, chunks.parquet and summary.json, in `out` or, for several numbers of users, in
+    `out/users-N` beside sweep.csv. Those of a sweep that are there already are not made again. Returns the exit status:
+    1 when any request failed, else 0. Raises Fault where another measurement would be overwritten.
     """
     writable(out, "--out")
+    folders = {count: out if len(users) == 1 else out / f"users-{count}" for count in users}
+    sweep = len(users) > 1
+    kept = {count: whole for count, place in folders.items() if (whole := _kept(place))}
+    for count, (meta, _) in kept.items():
+        asked = (count, workload.to_dict(), endpoint.url, endpoint.model, endpoint.extra)
+        there = (meta.users, meta.workload, meta.target and meta.target.url, *_body(meta))
+        if not sweep or asked != there or seed not in (None, meta.seed):
+            what = "a measurement already" if not sweep else "a measurement of another load"
+            raise Fault(f"--out: {folders[count]} holds {what}; name another folder, or remove it")
+    if seed is None:
+        seed = next((meta.seed for meta, _ in kept.values() if meta.seed is not None), randbits(32))
+    known = calibrate.known(cache.root(), processes=processes)
+    rows = []
+    for place, (count, folder) in enumerate(folders.items()):
+        if count in kept:
+            Console(stderr=True).print(f"{counted(count)}: measured already, {folder}", highlight=False)
+            requests, (meta, chunks) = pq.read_table(folder / "requests.parquet"), kept[count]
+            measured = Measurement(requests, chunks, meta)
+        else:
+            measured = _measured(endpoint, workload, count, processes=processes, seed=seed, number_seed=seed + place)
+        found = figures.measurement_figures(
+            measured.requests,
+            measured.chunks,
+            measured.meta,
+            line,
+            calibrated_users=known.max_users if known else None,
+        )
+        if count not in kept:
+            summary = {**found, "meta": msgspec.to_builtins(measured.meta), "calibration": msgspec.to_builtins(known)}
+            write_measurement(folder, measured.requests, measured.chunks, summary)
+        rows.append({**found, "users": count, "meets_line": verdict(found, line)})
+        if not sweep:
+            _print_summary(Console(), endpoint.model, measured, rows[0], known)
+    if sweep:
+        _write_csv(out / "sweep.csv", rows)
+        Console().print(_sweep_table(f"{endpoint.model} · {workload.mode}", rows))
+    names = "sweep.csv, users-*/" if sweep else "summary.json, requests.parquet, chunks.parquet"
+    Console().print(f"written to {out}/: {names}", highlight=False, soft_wrap=True)
+    return 1 if any(map(_failed, rows)) else 0
+
+
+def _kept(folder: Path) -> tuple[LoadMeta, pa.Table] | None:
+    """Read a measurement's meta and chunks; None where there is none. Raises Fault for files that are not readable."""
+    path = folder / "summary.json"
+    if not path.exists():
+        return None
+    try:
+        meta = msgspec.convert(json.loads(path.read_bytes())["meta"], LoadMeta)
+        return meta, pq.read_table(folder / "chunks.parquet")
+    except (ValueError, KeyError, OSError) as error:
+        raise Fault(f"--out: {folder} holds files of no whole measurement ({error}); name another folder") from None
+
+
+def _body(meta: LoadMeta) -> tuple[str | None, dict[str, Any] | None]:
+    return (meta.target.model, meta.target.extra) if meta.target else (None, None)
+
+
+def _measured(
+    endpoint: Endpoint, workload: Workload, users: int, *, processes: int | None, seed: int, number_seed: int
+) -> Measurement:
+    """Measure with a progress bar."""
     console = Console(stderr=True)
     tell = phases(console)
     tell(expected(workload, users))
@@ -84,25 +153,51 @@ def command(
             tell(state["phase"], f": {counts}")
             bar.update(task, completed=state["elapsed_s"], total=state["total_s"], phase=state["phase"], counts=counts)
 
-        measured = measure(endpoint, workload, users, processes=processes, seed=seed, progress=show)
-    known = calibrate.known(cache.root(), processes=processes)
-    found = figures.measurement_figures(
-        measured.requests,
-        measured.chunks,
-        measured.meta,
-        line,
-        calibrated_users=known.max_users if known else None,
-    )
-    summary = {**found, "meta": msgspec.to_builtins(measured.meta), "calibration": msgspec.to_builtins(known)}
-    write_measurement(out, measured.requests, measured.chunks, summary)
-    _print_summary(Console(), endpoint.model, measured, {**found, "meets_line": verdict(found, line)}, known)
-    return 1 if _failed(found) else 0
+        return measure(
+            endpoint, workload, users, processes=processes, seed=seed, number_seed=number_seed, progress=show
+        )
+
+
+def _write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write the figures, a line for each number of users; what was not measured is empty."""
+    plain = [{name: value for name, value in row.items() if name != "invalid_reasons"} for row in rows]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(plain[0]))
+        writer.writeheader()
+        writer.writerows(plain)
+
+
+# Columns of a sweep's table: figure, heading, format.
+_SWEPT = (
+    ("users", "users", "{}"),
+    ("output_tok_s", "output\ntok/s", "{:,.1f}"),
+    ("user_tok_s", "user\ntok/s", "{:.1f}"),
+    ("ttft_p50_s", "TTFT\np50 s", "{:.3f}"),
+    ("ttft_p95_s", "TTFT\np95 s", "{:.3f}"),
+    ("e2e_p50_s", "reply\np50 s", "{:.2f}"),
+    ("target_requests", "requests", "{}"),
+    ("failures", "failed", "{}"),
+    ("meets_line", "target met", "{}"),
+)
+
+
+def _sweep_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table(title=title)
+    for name, heading, _ in _SWEPT:
+        table.add_column(heading, justify="left" if name == "meets_line" else "right")
+    for row in rows:
+        cells = ["–" if row[name] is None else form.format(row[name]) for name, _, form in _SWEPT]
+        told = marks.told(row["invalid_reasons"], "en") if row["invalid_reasons"] else ""
+        table.add_row(*cells[:-1], f"{cells[-1]}; not valid: {told}" if told else cells[-1])
+    return table
 
 
 def expected(workload: Workload, count: int) -> str:
     """Announce the load and, where it is known, its duration."""
     whole = workload.way.ends_itself
-    takes = "" if whole else f": at least {workload.warmup_s + workload.window_s:.0f} s, and until the last reply"
+    sent = f", {workload.min_targets} requests" if workload.min_targets else ""
+    takes = f": at least {workload.warmup_s + workload.window_s:.0f} s{sent}, and until the last reply"
+    takes = "" if whole else takes
     return f"loading with {counted(count)}{takes}"
 
 
@@ -215,7 +310,19 @@ def mode(values: dict[str, Any]) -> str:
     if len(ways) > 1:
         options = " and ".join(f"--{MODES[name].needs}" for name in ways)
         raise typer.BadParameter(f"{options} are different ways to load: give one")
-    return next(iter([*ways, *asked]), "closed")
+    found = next(iter([*ways, *asked]), "closed")
+    unused = [key for key in _UNUSED.get(found, ()) if values[key] is not None]
+    unused += ["arrivals"] if values["arrivals"] != Workload.arrivals and found != "open" else []
+    unused += ["prompts"] if values["prompts"] != Workload.prompts and found == "trace" else []
+    if unused:
+        option = "--" + {"shared_prefix_tokens": "shared-prefix"}.get(unused[0], unused[0])
+        why = "without --rate" if unused == ["arrivals"] else f"with --{MODES[found].needs}"
+        raise typer.BadParameter(f"{option} has no effect {why}; leave it out")
+    return found
+
+
+# Options that a mode cannot use.
+_UNUSED = {"trace": ("shared_prefix_tokens", "system", "instruction", "think"), "open": ("think",)}
 
 
 def tokens(given: str | None) -> int | str | None:

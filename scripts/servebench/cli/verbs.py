@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 from pathlib import Path
-from secrets import randbits
 from typing import Annotated, Any
 
 import typer
@@ -157,8 +156,9 @@ def load(
     model: Annotated[str, Option(help="The model, as the server calls it.")],
     out: Annotated[Path, Option(help="Folder for requests.parquet, chunks.parquet and summary.json.")],
     users: Annotated[
-        int, Option(min=1, help="Simulated people (open loop, trace: connections opened beforehand).")
-    ] = 1,
+        str,
+        Option(help="Simulated people (open loop, trace: connections opened beforehand). 1,4,16: one after the other."),
+    ] = "1",
     warmup: Annotated[float, Option(help="Seconds, and until every user's first request has ended.")] = _LOAD.warmup_s,
     window: Annotated[float, Option(help="Seconds of the measurement.")] = _LOAD.window_s,
     min_targets: Annotated[
@@ -243,8 +243,19 @@ def load(
     body, headers = load.json_object(extra), load.headers(header)
     endpoint = Endpoint(url=url, model=model, extra=body, api_key_env=api_key_env, headers=headers)
     line = Line(ttft_p95_s=line_ttft, user_tok_s=line_speed)
-    seed = randbits(32) if seed is None else seed
-    raise typer.Exit(load.command(endpoint, Workload(**values), users, out, processes=processes, seed=seed, line=line))
+    counts, asked = _counts(users), Workload(**values)
+    raise typer.Exit(load.command(endpoint, asked, counts, out, processes=processes, seed=seed, line=line))
+
+
+def _counts(users: str) -> list[int]:
+    """Read `--users`: positive integers separated by commas, each once, ascending."""
+    try:
+        counts = sorted({int(count) for count in users.split(",")})
+    except ValueError:
+        counts = [0]
+    if counts[0] < 1:
+        raise typer.BadParameter(f"--users: {users!r} is not positive integers separated by commas")
+    return counts
 
 
 @app.command("calibrate")
@@ -261,12 +272,7 @@ def calibrate(
     from servebench.cli import calibrate
     from servebench.machine.cpus import allot
 
-    try:
-        counts = [int(count) for count in users.split(",")]
-    except ValueError:
-        counts = []
-    if not counts or min(counts) < 1:
-        raise typer.BadParameter(f"--users: {users!r} is not positive integers separated by commas")
+    counts = _counts(users)
     if not LEAST <= window <= MOST:
         raise typer.BadParameter(f"--window: {window} is not from {LEAST:g} to {MOST:g} seconds")
     alone = allot({"load": cpus})["load"] if cpus else []
