@@ -142,3 +142,9 @@ def table(claims: Sequence[Claim]) -> pa.Table:
 def read(content: pa.Table) -> list[Claim]:
     """Read the claims of a table `verdicts`, in their order."""
     return [Claim(**row | {"values": json.loads(row["values"])}) for row in schema.rows(content)]
+
+
+def of(tables: Mapping[str, pa.Table], run: str | None = None, kind: str | None = None) -> list[Claim]:
+    """List the claims among an experiment's tables, or those of one kind, or those about one run or about no run."""
+    found = read(tables["verdicts"]) if "verdicts" in tables else []
+    return [claim for claim in found if run in (None, claim.run) or claim.run is None if kind in (None, claim.kind)]

@@ -11,7 +11,7 @@ import pytest
 
 import synthetic
 import synthetic_answers
-from servebench import charts, schema, tables
+from servebench import charts, claims, schema, tables, verdicts
 from servebench.report import page as page_
 from servebench.store.measurements import Discarded
 from servebench.words import marks
@@ -38,6 +38,7 @@ def page_of(cells: list[dict[str, Any]], experiment: str, window_s: int) -> tupl
     if experiment == "h200":
         published = tables.read_reference(synthetic.REFERENCES / "h200-concurrency.csv")
         made["reproduction"] = tables.reproduction(made["settings"], published)
+    made["verdicts"] = claims.table(verdicts.conclude(made, plan))
     return page_.page(made, plan), made
 
 
@@ -56,7 +57,8 @@ def path(written: tuple[Path, dict[str, Any]]) -> Path:
 
 
 def draw_all(page: Any) -> int:
-    """Bring every chart near the view, wait until it is drawn; returns how many there are."""
+    """Unfold everything, bring every chart near the view, wait until it is drawn; returns how many there are."""
+    unfold(page)
     charts = page.locator("[data-chart]")
     for n in range(charts.count()):
         charts.nth(n).scroll_into_view_if_needed()
@@ -121,7 +123,10 @@ def test_the_filter_leaves_the_rows_that_have_all_words(page) -> None:
     rows = page.locator("table.values tbody tr:visible")
     assert rows.count() >= 1
     assert all("llama-np4" in text for text in rows.all_inner_texts())
+    page.fill("#filter", "no such words")
+    assert page.locator("#none").is_visible() and page.locator("table.values tbody tr:visible").count() == 0
     page.fill("#filter", "")
+    assert page.locator("#none").is_hidden()
     assert page.locator("table.values tbody tr:visible").count() == page.locator("table.values tbody tr").count()
 
 
@@ -172,18 +177,18 @@ def test_every_link_inside_leads_somewhere(page) -> None:
 def test_marks_can_be_hovered_and_stand_in_the_table(page, written) -> None:
     marked = marked_rows(written)
     for language in ("en", "ja"):
-        for anchor, row in marked.items():
-            told = page.locator(f'.matrix a[href="#{anchor}"]').get_attribute("title")
-            assert told == marks.told(row["marks"], language)
+        for anchor, caveats in marked.items():
+            told = page.locator(f'.heat a[href="#{anchor}"]').get_attribute("title")
+            assert told.startswith(marks.told(caveats, language))
             shown = page.locator(f'[id="{anchor}"] .why').inner_text()
-            assert all(marks.translated(mark)[language] in shown for mark in row["marks"])
+            assert all(marks.translated(mark)[language] in shown for mark in caveats)
         page.click("#language")
 
 
-def marked_rows(written: tuple[Path, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Rows of `settings` with a mark, by their place on the page."""
-    rows = schema.rows(written[1]["settings"])
-    found = {f"row-{row['run']}-{row['setting']}-{row['users']}": row for row in rows if row["marks"]}
+def marked_rows(written: tuple[Path, dict[str, Any]]) -> dict[str, Any]:
+    """The caveats of each level that has some, by the place of its row on the page."""
+    levels = [claim for claim in claims.of(written[1], kind="level") if claim.caveats]
+    found = {f"row-{claim.rows[0].replace('/', '-')}": claim.caveats for claim in levels}
     assert found
     return found
 
@@ -191,7 +196,8 @@ def marked_rows(written: tuple[Path, dict[str, Any]]) -> dict[str, dict[str, Any
 @pytest.mark.parametrize("page", [{"locale": "ja-JP"}], indirect=True)
 def test_what_is_pointed_at_is_told_in_japanese(page, written) -> None:
     draw_all(page)
-    row = next(r for r in marked_rows(written).values() if r["run"] == "main" and r["output_tok_s_min"])
+    rows = schema.rows(written[1]["settings"])
+    row = next(r for r in rows if r["marks"] and r["run"] == "main" and r["output_tok_s_min"])
     place = page.locator("[data-chart=output_by_users-main] svg .mark-symbol path")
     names = place.evaluate_all("paths => paths.map(path => path.getAttribute('aria-label') || '')")
     at = next(n for n, name in enumerate(names) if f"設定: {row['setting']}; 同時利用: {row['users']};" in name)
@@ -200,17 +206,26 @@ def test_what_is_pointed_at_is_told_in_japanese(page, written) -> None:
     assert f"注記: {marks.told(row['marks'], 'ja')}" in page.locator("#tip").inner_text()
 
 
-def test_a_link_to_folded_comparisons_opens_them(page) -> None:
+def test_a_link_to_what_is_folded_opens_it(page) -> None:
     fold = page.locator("#compared-mgsm")
     assert fold.get_attribute("open") is None
-    page.locator('a.row[href="#compared-mgsm"]').first.click()
+    page.evaluate("location.hash = '#compared-mgsm'")
     page.wait_for_function("document.getElementById('compared-mgsm').open")
     assert fold.locator("tbody tr").count() == 8
     assert "no difference detected (n discordant" in fold.inner_text()
 
 
+def test_the_first_screen_is_a_screen(page) -> None:
+    """How many, with which setting, whether the answers are right and the facts are read without scrolling far."""
+    for name in (".part.many", ".part.which", ".facts"):
+        box = page.locator(name).bounding_box()
+        assert box["y"] + box["height"] < 900
+    assert "users at once" in page.locator(".big").inner_text()
+
+
 def test_what_failed_stands_on_the_page(page) -> None:
     assert "out of memory" in page.locator("section[aria-labelledby=h-missing]").inner_text()
+    assert "failed" in page.locator(".alarm").inner_text()
 
 
 @pytest.mark.parametrize("page", [{"viewport": {"width": 390, "height": 800}}], indirect=True)
@@ -267,16 +282,13 @@ def test_paper_has_every_chart_and_every_mark(page, written, tmp_path) -> None:
     page.emulate_media(media="print")
     assert page.locator("nav").is_hidden()
     assert page.locator("details:not([open])").count() == 0
-    for anchor, row in marked_rows(written).items():
+    for anchor, caveats in marked_rows(written).items():
         shown = page.locator(f'[id="{anchor}"] .why').inner_text()
-        assert all(marks.translated(mark)["en"] in shown for mark in row["marks"])
+        assert all(marks.translated(mark)["en"] in shown for mark in caveats)
     for row in schema.rows(written[1]["targets"]):
         shown = page.locator("section[aria-labelledby=h-evaluated]").inner_text()
         assert all(marks.translated(mark)["en"] in shown for mark in row["marks"])
-    assert (
-        page.locator("#h-charts").locator("xpath=..").locator("figure svg:visible").count()
-        == page.locator("figure").count()
-    )
+    assert page.locator("figure svg:visible").count() == page.locator("figure").count()
     assert page.pdf(path=tmp_path / "page.pdf", format="A4")[:5] == b"%PDF-"
 
 

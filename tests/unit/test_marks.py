@@ -63,6 +63,15 @@ def test_a_mark_is_said_in_both_languages_with_its_values(kind: str) -> None:
     assert not re.search("[ぁ-んァ-ヶ一-龠]", re.sub(r"＜\S+?＞", "", said["en"]))
 
 
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "failed"])  # a failure is its reason
+def test_the_phrase_of_a_kind_has_no_value_of_a_single_mark(kind: str) -> None:
+    said = marks.phrase(kind)
+    assert set(said) == set(LANGUAGES)
+    for language, text in said.items():
+        assert text and "{" not in text
+        assert marks.translated(sample(kind))[language].startswith(text)
+
+
 def test_every_name_that_a_value_may_hold_has_words() -> None:
     named = labels()["named"]
     assert set(named["statuses"]) == set(STATUSES) - {"ok", "cancelled"}
@@ -82,7 +91,7 @@ def test_numbers_read_as_people_write_them() -> None:
         )
     ]
     assert english == [
-        "reasoning in 1 reply",
+        "replies with reasoning: 1",
         "for reference only: 1 target request",
         "rounds differ by 20 % or more: TTFT p95, s 1.23 → 0.5",
         "unsteady window: output of its second half ÷ output of its first = 0.67",

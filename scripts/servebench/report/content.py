@@ -1,4 +1,4 @@
-"""Fill the page's tables: which settings meet the line, all values, gaps, conditions."""
+"""Fill the page's tables: which loads each setting serves, all values, gaps, conditions."""
 
 from __future__ import annotations
 
@@ -10,16 +10,25 @@ from typing import Any
 
 import pyarrow as pa
 
+from servebench import claims
+from servebench.claims import Claim
 from servebench.marks import Mark
 from servebench.outlook import requirements
 from servebench.plan import Plan, canonical
+from servebench.report.fold import Fold
 from servebench.schema import rows
 from servebench.tables.files import Row, rows_of
+from servebench.words import words
+from servebench.words.claims import differs
 from servebench.words.marks import translated
-from servebench.words.numbers import span
+from servebench.words.numbers import digits, span
 
 # The columns of the table of all values that hold ranges.
-COLUMNS = ("output_tok_s", "user_tok_s", "ttft_p50_s", "ttft_p95_s", "target_requests")
+COLUMNS = (
+    *("output_tok_s", "user_tok_s", "ttft_p50_s", "ttft_p95_s"),
+    *("prompt_tokens_p50", "output_tokens_mean", "target_requests"),
+)
+SURE = 0.95  # confidence from which a level within the target is shown as certain
 
 
 def anchor(row: Row) -> str:
@@ -32,34 +41,70 @@ def start(run: str, setting: str) -> str:
     return f"start-{run}-{setting}"
 
 
-def matrix(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> dict[str, Any]:
-    """Fill the table of setting × users: `users`, and `rows` of a setting with its cells (None where not planned)."""
-    settings = [setting for setting in plan.settings.values() if setting.run == run]
-    users = sorted({level for setting in settings for level in setting.users})
+def heatmap(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> dict[str, Any]:
+    """Fill the table of setting × users: `users`, and `rows` of a setting with its cells (None where not planned).
+
+    Settings stand in the order of the largest number of users that they serve within the target.
+    """
+    settings = {setting.name: setting for setting in plan.settings.values() if setting.run == run}
+    users = sorted({level for setting in settings.values() for level in setting.users})
     found = {(row["setting"], row["users"]): row for row in rows_of(tables, "settings", run)}
-    rows = []
-    for setting in settings:
-        cells = [_cell(found.get((setting.name, level)), level in setting.users) for level in users]
-        rows.append({"setting": setting, "cells": cells})
+    judged = {(claim.subjects[0], claim.users): claim for claim in claims.of(tables, run, "level")}
+    serves = {claim.subjects[0]: claim.users or 0 for claim in claims.of(tables, run, "capacity")}
+    rows = [
+        {
+            "setting": settings[name],
+            "serves": serves.get(name),
+            "cells": [
+                _cell(judged.get((name, level)), found.get((name, level))) if level in settings[name].users else None
+                for level in users
+            ],
+        }
+        for name in sorted(settings, key=lambda name: -serves.get(name, 0))
+    ]
     return {"users": users, "rows": rows}
 
 
-def _cell(row: Row | None, planned: bool) -> dict[str, Any] | None:
-    if row is None:
-        return {"state": "missing"} if planned else None
-    if not row["rounds"]:
-        return {"state": "failed", "reasons": row["failure"], "anchor": anchor(row)}
-    return {
-        "state": "measured",
-        "range": span(row["output_tok_s_min"], row["output_tok_s_max"]),
-        "met": row["meets_line_both_rounds"],
-        "marks": row["marks"],
-        "anchor": anchor(row),
-    }
+def _cell(claim: Claim | None, row: Row | None) -> dict[str, Any]:
+    """Return what one cell shows: its state, TTFT p95 of the slowest round, speed of the slowest, and what missed."""
+    cell: dict[str, Any] = {"state": state(claim), "anchor": anchor(row) if row else None, "missed": ()}
+    if claim and row and row["rounds"] and claim.verdict != "failed":
+        cell |= {"ttft": digits(row["ttft_p95_s_max"]), "speed": digits(row["user_tok_s_min"])}
+        cell |= {"missed": claim.values.get("limits", ())}
+    return cell | {"marks": [*claim.caveats, *(row["failure"] if row else ())] if claim else []}
+
+
+# The sign of each state of a level; its words are under `page.state` in labels.yaml.
+SIGNS = {
+    "sure": "●",
+    "met": "○",
+    "invalid": "◌",
+    "missed": "▽",
+    "failed": "×",
+    "few_requests": "?",
+    "few_rounds": "?",
+    "not_measured": "…",
+}
+
+
+def state(claim: Claim | None) -> str:
+    """Return the state of a level: `sure` where it is within the target with a confidence of at least 95 %."""
+    if claim is None:
+        return "not_measured"
+    if claim.verdict != "met":
+        return claim.verdict
+    if not claim.values["valid"]:
+        return "invalid"
+    return "sure" if claim.confidence is not None and claim.confidence >= SURE else "met"
 
 
 def values(tables: Mapping[str, pa.Table], run: str) -> list[dict[str, Any]]:
     """Fill the table of all values, a row for each setting × users: texts, and numbers to sort by."""
+    judged = {(claim.subjects[0], claim.users): claim for claim in claims.of(tables, run, "level")}
+    before: dict[tuple[str, int], list[str]] = {}
+    for row in rows_of(tables, "measurements", run):
+        told = ", ".join(map(str, row["users_before"])) if row["users_before"] else "–"
+        before.setdefault((row["setting"], row["users"]), []).append(told)
     return [
         {
             "anchor": anchor(row),
@@ -73,12 +118,44 @@ def values(tables: Mapping[str, pa.Table], run: str) -> list[dict[str, Any]]:
                 for name in COLUMNS
             ],
             "failures": row["failures_max"],
-            "met": row["meets_line_both_rounds"],
-            "marks": row["marks"],
-            "failure": row["failure"],
+            "state": state(claim := judged.get((row["setting"], row["users"]))),
+            "confidence": claim.confidence if claim else None,
+            "before": " · ".join(dict.fromkeys(before.get((row["setting"], row["users"]), ["–"]))),
+            "marks": [*(claim.caveats if claim else row["marks"]), *row["failure"]],
         }
         for row in rows_of(tables, "settings", run)
     ]
+
+
+def pairs(tables: Mapping[str, pa.Table], run: str) -> Fold | None:
+    """List the settings that differ in one thing, with the ratio of their outputs and what is concluded."""
+    found = claims.of(tables, run, "pair")
+    if not found:
+        return None
+    return Fold(
+        id=f"pairs-{run}",
+        name=words("page.compared.pairs"),
+        heads=[words(f"page.compared.{head}") for head in ("first", "second", "differs")]
+        + [words("page.values.users")]
+        + [words(f"page.compared.{head}") for head in ("ratio", "verdict")],
+        rows=[
+            (
+                claim.values["first"],
+                claim.values["second"],
+                differs(claim.values["differs"]),
+                digits(claim.users),
+                _ratio(claim),
+                words(f"page.compared.{claim.verdict}"),
+            )
+            for claim in found
+        ],
+    )
+
+
+def _ratio(claim: Claim) -> str:
+    low, high = claim.values.get("low"), claim.values.get("high")
+    interval = "" if low is None else f" ({digits(low)}–{digits(high)})"
+    return f"{digits(claim.values['ratio'])} ×{interval}"
 
 
 def as_csv(table: pa.Table) -> str:
@@ -134,9 +211,9 @@ def servers(tables: Mapping[str, pa.Table], plan: Plan) -> list[dict[str, Any]]:
     return seen
 
 
-def machines(tables: Mapping[str, pa.Table]) -> list[tuple[str, int | None, float | None]]:
+def machines(tables: Mapping[str, pa.Table], run: str | None = None) -> list[tuple[str, int | None, float | None]]:
     """List (name, cores, memory in GiB) of each machine that ran a server, once, in the order of the launches."""
-    rows = [row for row in rows_of(tables, "sessions") if row["machine"]]
+    rows = [row for row in rows_of(tables, "sessions", run) if row["machine"]]
     return list(dict.fromkeys((row["machine"], row["cores"], row["machine_memory_gib"]) for row in rows))
 
 

@@ -3,37 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from servebench.plan import Plan, Setting
+from servebench.report.fold import Fold, Text
 from servebench.tables.files import Row, rows_of
 from servebench.words import LANGUAGES, labels, spoken, words
 from servebench.words import comparisons as said_comparisons
 from servebench.words.numbers import digits
 
-Text = str | Mapping[str, str]  # untranslated, or per language
 NUMBERS = ("characters_mean", "tokens_mean")
 LEAKS = ("simplified_chinese", "english", "reasoning_replies")
 NO_ANSWER = ("truncated", "empty", "refused", "unparsable", "reasoning_leaked")
 FIVE_WAYS = ("exact", "fixed_with_extra_edits", "unchanged", "other_edit", "unparsable")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fold:
-    """Hold a table that opens on demand: id on the page, name, note, heads, and rows of cells.
-
-    The first cell of a row names it; a cell with a text per language is a sentence, any other a figure.
-    """
-
-    id: str
-    name: Text
-    note: Mapping[str, str] | None = None
-    heads: Sequence[Text]
-    rows: Sequence[Sequence[Text]]
-    open: bool = False
 
 
 def targets(tables: Mapping[str, pa.Table], plan: Plan) -> list[dict[str, Any]]:

@@ -156,8 +156,10 @@
 
   document.getElementById("filter").addEventListener("input", (event) => {
     const wanted = event.target.value.trim().toLowerCase().split(/\s+/);
-    for (const row of document.querySelectorAll(".values tbody tr"))
-      row.hidden = !wanted.every((word) => row.textContent.toLowerCase().includes(word));
+    const rows = [...document.querySelectorAll(".values tbody tr")];
+    for (const row of rows) row.hidden = !wanted.every((word) => row.textContent.toLowerCase().includes(word));
+    const none = document.getElementById("none");
+    if (none) none.hidden = rows.some((row) => !row.hidden);
   });
 
   // A link to what is folded opens it.

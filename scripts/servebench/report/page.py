@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,49 +13,45 @@ from urllib.parse import quote
 
 import jinja2
 import pyarrow as pa
+import pyarrow.parquet as pq
+from altair.utils.schemapi import debug_mode
 from markupsafe import Markup
 
 import servebench
-from servebench import charts
+from servebench import charts, claims
 from servebench import plan as planning
 from servebench.charts.files import javascript
 from servebench.charts.style import ENGINES, FAINT, INK, LINE, MUTED, PAPER, Style
 from servebench.plan import Plan
 from servebench.plan.layout import Layout
-from servebench.report import answer, content, evaluated, published, questions
-from servebench.report.spoken import HERE, attribute, both, hover, mark, own_text, sentence
+from servebench.report import content, evaluated, first, published
+from servebench.report.spoken import HERE, attribute, both, claim, counted, hover, mark, own_text, scored
 from servebench.tables import SCHEMAS, read_all
 from servebench.tables import published as published_json
 from servebench.tables.files import Row, rows_of
-from servebench.words import LANGUAGES, spoken, words
+from servebench.words import LANGUAGES, labels, words
 from servebench.words.numbers import digits
 
+ANSWERS = ("score", "equivalence")  # kinds of claims about evaluated answers
+# Kinds of claims that have a place of their own on the page.
+SHOWN = {*ANSWERS, "coverage", "capacity", "leader", "pair", "level"}
 QUICKSTART = ("config/config.yaml",)  # the configuration when none is named
 
 
 def build(style: Mapping[str, Any], results: Path) -> Path:
-    """Write `<results>/report/index.html` from an experiment's tables and plan.json, log its answer, return the path.
+    """Write `<results>/report/index.html` from an experiment's tables, claims and plan.json; returns the path.
 
     `style` is the configuration's `charts` section.
     """
     layout = Layout(results)
     plan = planning.read(layout.plan)
-    tables = read_all(layout.tables)
+    tables = read_all(layout.tables) | {"verdicts": pq.read_table(layout.table("verdicts"))}
     path = layout.page
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")
     part.write_text(page(tables, plan, style), encoding="utf-8")
     part.replace(path)
-    for said in answers(tables, plan, style.get("language", "en")):
-        logging.getLogger("servebench").info("%s", said)
     return path
-
-
-def answers(tables: Mapping[str, pa.Table], plan: Plan, language: str) -> Iterator[str]:
-    """Yield the answer of each run, sentence by sentence, as plain text."""
-    for run in plan.runs:
-        for said in answer.answer(tables, plan, run):
-            yield spoken(f"page.{said.key}", **said.values)[language]
 
 
 def page(tables: Mapping[str, pa.Table], plan: Plan, style: Mapping[str, Any] | None = None) -> str:
@@ -65,17 +60,26 @@ def page(tables: Mapping[str, pa.Table], plan: Plan, style: Mapping[str, Any] | 
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
-    environment.globals.update(own=own_text, mark=mark, hover=hover, sentence=sentence, digits=digits)
+    environment.globals.update(own=own_text, mark=mark, hover=hover, claim=claim, digits=digits)
+    environment.globals.update(told=counted, scored=scored)
     environment.globals["named"] = _chart_name
     environment.globals.update(t=partial(both, rounds=plan.rounds), attribute=partial(attribute, rounds=plan.rounds))
     shown = {figure["name"] for figure in figures}
     runs = list(plan.runs)
+    found = claims.of(tables)
     return environment.get_template("page.html").render(
         plan=plan,
         title=plan.title if isinstance(plan.title, dict) else dict.fromkeys(LANGUAGES, plan.title),
         runs=[_run(tables, plan, run, [f for f in figures if f["run"] == run]) for run in runs],
-        questions=questions.questions(tables, plan),
-        covered=answer.covered(plan),
+        claims=found,
+        first=first.first(tables, plan, runs[0]),
+        measures=labels()["claims"]["measures"],
+        signs=content.SIGNS,
+        states={content.state(said) for said in found if said.kind == "level"},
+        scores=[said for said in found if said.kind in ANSWERS],
+        answers_drawn=[figure for figure in figures if charts.CHARTS[figure["name"]].place is charts.ANSWERS],
+        others=[said for said in found if said.kind not in SHOWN],
+        covered=covered(plan),
         undrawn=[name for name in charts.CHARTS if name not in shown],
         words=words,
         gaps=content.missing(tables, plan),
@@ -98,7 +102,8 @@ def page(tables: Mapping[str, pa.Table], plan: Plan, style: Mapping[str, Any] | 
         fingerprints=len({row["fingerprint"] for row in rows_of(tables, "sessions") if row["fingerprint"]}),
         client=_client(tables),
         workloads=_workloads(plan),
-        files=_files(tables, plan),
+        files=_files(tables),
+        beside=[*published_json.files(plan), *(f"{name}.parquet" for name in SCHEMAS if name in tables)],
         config=_options("--configfile", () if plan.files == QUICKSTART and not plan.overrides else plan.files),
         overrides=_options("--config", plan.overrides),
         version=servebench.__version__,
@@ -121,12 +126,29 @@ def _options(name: str, given: Sequence[str]) -> str:
 def _run(tables: Mapping[str, pa.Table], plan: Plan, run: str, figures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {
         "name": run,
-        "answer": answer.answer(tables, plan, run),
-        "cards": answer.cards(tables, plan, run),
-        "matrix": content.matrix(tables, plan, run),
-        "figures": figures,
+        "heatmap": content.heatmap(tables, plan, run),
+        "leaders": claims.of(tables, run, "leader"),
+        "pairs": content.pairs(tables, run),
+        "groups": _groups(figures),
         "table": content.values(tables, run),
     }
+
+
+def _groups(figures: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Group a run's charts by their place, in the order of the charts; those of answers stand elsewhere."""
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for figure in figures:
+        place = charts.CHARTS[figure["name"]].place
+        if place is not charts.ANSWERS:
+            groups.setdefault(place.caption, []).append(figure)
+    return [{"name": name, "folded": name != charts.SPEED.caption, "figures": own} for name, own in groups.items()]
+
+
+def covered(plan: Plan) -> tuple[str, dict[str, Any]]:
+    """Say with what probability the range of the rounds holds the true median: 1 − 2^(1 − rounds)."""
+    if plan.rounds == 1:
+        return "charts.one_round", {}
+    return "charts.covered", {"share": f"{100 - 200 / 2**plan.rounds:.3g}"}
 
 
 def drawn(
@@ -137,20 +159,21 @@ def drawn(
     figures: list[dict[str, Any]] = []
     specifications: dict[str, dict[str, Any]] = {}
     datasets: dict[str, Any] = {}
-    for name in charts.CHARTS:
-        for run in charts.runs_with_data(name, tables, list(plan.runs)):
-            key = f"{name}-{run}"
-            said: dict[str, dict[str, str]] = {}
-            specifications[key] = {}
-            for language, look in looks.items():
+    places = [(name, run) for name in charts.CHARTS for run in charts.runs_with_data(name, tables, list(plan.runs))]
+    for name, run in places:
+        key = f"{name}-{run}"
+        said: dict[str, dict[str, str]] = {}
+        specifications[key] = {}
+        for language, look in looks.items():
+            with debug_mode(False):  # the charts' tests check every specification; here that would take half the time
                 made = look.look(charts.chart(name, tables, look, run)).to_dict()
-                title = made.pop("title")
-                subtitle = title["subtitle"]
-                joined = (" " if language == "en" else "").join(subtitle)
-                said[language] = {"title": title["text"], "subtitle": joined, "alt": made.get("description", "")}
-                datasets |= made.pop("datasets", {})
-                specifications[key][language] = made
-            figures.append({"name": name, "run": run, "key": key, "said": said, "table": charts.CHARTS[name].table})
+            title = made.pop("title")
+            subtitle = title["subtitle"]
+            joined = (" " if language == "en" else "").join(subtitle)
+            said[language] = {"title": title["text"], "subtitle": joined, "alt": made.get("description", "")}
+            datasets |= made.pop("datasets", {})
+            specifications[key][language] = made
+        figures.append({"name": name, "run": run, "key": key, "said": said})
     pairs = [*ENGINES.values(), INK, FAINT, MUTED, PAPER, LINE]
     return figures, {"charts": specifications, "datasets": datasets, "colours": [list(pair) for pair in pairs]}
 
@@ -178,10 +201,7 @@ def _workloads(plan: Plan) -> list[tuple[str, list[tuple[str, str]]]]:
     return found
 
 
-def _files(tables: Mapping[str, pa.Table], plan: Plan) -> list[tuple[str, str, bool]]:
-    """List the files as (name, address, whether inside the page): CSV inside, Parquet and JSON beside the page."""
-    names = [name for name in SCHEMAS if name in tables]
-    main = [name for name in names if name in ("settings", "measurements")]
-    inside = [(f"{n}.csv", "data:text/csv;charset=utf-8," + quote(content.as_csv(tables[n])), True) for n in main]
-    beside = [*published_json.files(plan), *(f"{name}.parquet" for name in names)]
-    return inside + [(name, f"../tables/{name}", False) for name in beside]
+def _files(tables: Mapping[str, pa.Table]) -> list[tuple[str, str]]:
+    """List the files inside the page as (name, address)."""
+    names = [name for name in ("settings", "measurements", "verdicts") if name in tables]
+    return [(f"{n}.csv", "data:text/csv;charset=utf-8," + quote(content.as_csv(tables[n]))) for n in names]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from servebench.report.evaluated import Fold
+from servebench.report.fold import Fold
 from servebench.tables.files import Row, rows_of
 from servebench.words import spoken
 from servebench.words.numbers import digits, span

@@ -8,9 +8,9 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
+from servebench.claims import Claim
 from servebench.marks import Mark
-from servebench.report import answer
-from servebench.words import LANGUAGES, marks, spoken
+from servebench.words import COMMA, LANGUAGES, claims, marks, spoken, words
 
 HERE = Path(__file__).parent
 
@@ -42,9 +42,9 @@ def own_text(text: str | Mapping[str, str]) -> Markup:
     return _spans({language: text.get(language, text["en"]) for language in LANGUAGES})
 
 
-def sentence(said: answer.Sentence) -> Markup:
-    """Write a sentence of the answer in both languages."""
-    return both(said.key, **said.values)
+def claim(said: Claim) -> Markup:
+    """Write a claim in both languages."""
+    return _spans(claims.said(said))
 
 
 def mark(said: Mark) -> Markup:
@@ -56,3 +56,20 @@ def mark(said: Mark) -> Markup:
 def hover(said: Sequence[Mark]) -> Markup:
     """Write the tooltip of a row with these marks, in English until the script changes the language."""
     return _attribute("title", {language: marks.told(said, language) for language in LANGUAGES})
+
+
+def counted(what: Mapping[str, str], count: int) -> Markup:
+    """Write how many rows something is true of, in both languages."""
+    texts = words("page.weak.kind")
+    return _spans({language: texts[language].format(what=what[language], count=count) for language in LANGUAGES})
+
+
+def scored(found: Mapping[str, Any]) -> Markup:
+    """Write how many scores differ from the baseline's, in both languages."""
+    texts = {}
+    for language in LANGUAGES:
+        parts = (words(f"page.score.{verdict}")[language] + f" {count}" for verdict, count in found["counts"])
+        texts[language] = words("page.answer.scored")[language].format(
+            all=found["all"], baseline=found["baseline"], counts=COMMA[language].join(parts)
+        )
+    return _spans(texts)

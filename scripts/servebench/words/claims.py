@@ -67,11 +67,15 @@ def _values(claim: Claim, language: str) -> dict[str, str]:
     if "measure" in values:
         filled |= {"measure": words(f"claims.measures.{values['measure']}")[language]}
     if "differs" in values:
-        named = labels()["claims"]["differs"].get(values["differs"])
-        filled |= {"differs": named[language] if named else values["differs"]}
+        filled |= {"differs": differs(values["differs"])[language]}
     if "reasons" in values:
         filled |= {"reasons": comma.join(_reason(reason, language) for reason in values["reasons"])}
     return filled
+
+
+def differs(what: str) -> dict[str, str]:
+    """Say in what two settings differ, in each language; an argument stays as it is."""
+    return dict(labels()["claims"]["differs"].get(what) or dict.fromkeys(LANGUAGES, what))
 
 
 def _limit(limit: str, values: Mapping[str, Any], language: str) -> str:

@@ -12,13 +12,23 @@ from servebench.words import COMMA, LANGUAGES, labels, singular
 
 def translated(mark: Mark) -> dict[str, str]:
     """Say a mark in each language; names such as versions and devices stay untranslated."""
-    texts = labels()["marks"][mark.kind]
+    texts = _texts(mark.kind)
     return {
         language: singular(
             texts[language].format(**{name: _said(value, name, language) for name, value in mark.values.items()})
         )
         for language in LANGUAGES
     }
+
+
+def phrase(kind: str) -> dict[str, str]:
+    """Say a kind of mark in each language, without the values of a single mark: its text up to the colon."""
+    return {language: text.split("：" if language == "ja" else ": ")[0] for language, text in _texts(kind).items()}
+
+
+def _texts(kind: str) -> Mapping[str, str]:
+    texts: Mapping[str, str] = labels()["marks"][kind]
+    return texts
 
 
 def told(marks: Iterable[Mark], language: str) -> str:
