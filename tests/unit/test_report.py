@@ -68,7 +68,7 @@ def test_the_first_screen_says_the_claims_and_nothing_else() -> None:
     found = claims.of(content_of, "main")
     shown = answer_of(page_.page(content_of, plan))
     leading = verdicts.headline(found)
-    assert [claim.kind for claim in leading] == ["capacity", "leader", "score"]
+    assert [claim.kind for claim in leading] == ["capacity", "people", "leader", "score"]
     for claim in leading:
         for language, text in spoken_claims.said(claim).items():
             assert f'<span lang="{language}">{text}</span>' in shown
@@ -199,6 +199,12 @@ def test_settings_that_differ_in_one_thing_stand_as_a_table() -> None:
     assert set(fold.rows[0][:2]) == names == {"llama-np4", "llama-np16"}
     assert fold.rows[0][2] == {"en": "the number of slots", "ja": "同時処理数"}
     assert content.pairs({}, "main") is None
+
+
+def test_every_kind_of_claim_has_a_place_on_the_page() -> None:
+    of_their_own = {"coverage", "capacity", "leader", "pair", "level", *page_.ANSWERS}
+    assert of_their_own | set(page_.OTHERS) == set(claims.KINDS)
+    assert not of_their_own & set(page_.OTHERS)
 
 
 def test_no_link_leads_out_of_the_page() -> None:

@@ -33,8 +33,7 @@ from servebench.words import LANGUAGES, labels, words
 from servebench.words.numbers import digits
 
 ANSWERS = ("score", "equivalence")  # kinds of claims about evaluated answers
-# Kinds of claims that have a place of their own on the page.
-SHOWN = {*ANSWERS, "coverage", "capacity", "leader", "pair", "level"}
+OTHERS = ("people", "queue", "memory", "cost", "energy", "under_load")  # kinds that are told one below the other
 QUICKSTART = ("config/config.yaml",)  # the configuration when none is named
 
 
@@ -78,7 +77,7 @@ def page(tables: Mapping[str, pa.Table], plan: Plan, style: Mapping[str, Any] | 
         states={content.state(said) for said in found if said.kind == "level"},
         scores=[said for said in found if said.kind in ANSWERS],
         answers_drawn=[figure for figure in figures if charts.CHARTS[figure["name"]].place is charts.ANSWERS],
-        others=[said for said in found if said.kind not in SHOWN],
+        others=[(kind, own) for kind in OTHERS if (own := [said for said in found if said.kind == kind])],
         covered=covered(plan),
         undrawn=[name for name in charts.CHARTS if name not in shown],
         words=words,
