@@ -12,7 +12,7 @@ from servebench.cli.load import pair_ms
 from servebench.load import calibrate
 from servebench.load.calibration import Level
 from servebench.machine import cache
-from servebench.machine.infrastructure import writable
+from servebench.machine.infrastructure import new, writable
 
 
 def command(users: list[int], out: Path, *, window_s: float, processes: int | None, cpus: Sequence[int]) -> int:
@@ -20,7 +20,7 @@ def command(users: list[int], out: Path, *, window_s: float, processes: int | No
 
     Returns the exit status: 1 when a level is beyond the bounds, else 0.
     """
-    writable(out, "--out")
+    new(writable(out, "--out"), "--out", "calibration.json")
     kept = cache.ready()
     err = Console(stderr=True)
 

@@ -7,32 +7,39 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
+from servebench.faults import Fault
+from servebench.machine.untrusted import printable
 from servebench.report.comparison import SAID, Comparison, compare, read
 from servebench.words.numbers import digits
 
 
 def command(first: str, second: str, out: Path | None) -> None:
     """Print the comparison, and write it to `out` as a page."""
+    if out is not None and out.suffix.lower() not in (".html", ".htm"):
+        raise Fault(f"--out: {out} is a page, in HTML; name a file that ends with .html")
     found = compare(read(first), read(second))
     console = Console(soft_wrap=False)
     if not console.is_terminal:
         console = Console(width=160)
     console.print(table(found))
     for line in notes(found):
-        console.print(line, markup=False)
+        console.print(printable(line), markup=False)
     if out is not None:
         from servebench.report import comparison_page
 
         out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(comparison_page.page(found), encoding="utf-8")
+        part = out.with_name(f".{out.name}.part")  # not into the file itself, which may have other names
+        part.write_text(comparison_page.page(found), encoding="utf-8")
+        part.replace(out)
         console.print(f"the page is {out}", markup=False)
 
 
 def table(found: Comparison) -> Table:
     """Make the table of pairs for a terminal."""
-    made = Table(title=f"A: {found.first.folder}   B: {found.second.folder}", title_justify="left")
+    made = Table(title=escape(f"A: {found.first.folder}   B: {found.second.folder}"), title_justify="left")
     for name in ("setting", "users", "figure", "A", "B", "B ÷ A", ""):
         made.add_column(name, justify="left" if name in ("setting", "figure", "") else "right")
     before: Any = None
@@ -41,7 +48,7 @@ def table(found: Comparison) -> Table:
         mark = " *" if pair.marks else ""
         head = ("", "") if place == before else (f"{pair.run} {pair.setting}{mark}", str(pair.users))
         said = SAID[pair.verdict] if pair.verdict else "not measured in both"
-        made.add_row(*head, pair.figure, pair.first, pair.second, digits(pair.ratio), said)
+        made.add_row(*map(escape, (*head, pair.figure, pair.first, pair.second, digits(pair.ratio), said)))
         before = place
     return made
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from servebench import claims, verdicts
+from servebench.cli.messages import say
 from servebench.faults import Fault
 from servebench.plan import read
 from servebench.plan.layout import Layout
@@ -27,4 +28,4 @@ def command(results: Path, language: str) -> None:
     pq.write_table(claims.table(found), part, compression="zstd")
     part.replace(layout.table("verdicts"))
     for claim in found:
-        print(said(claim)[language])
+        say(said(claim)[language])

@@ -30,6 +30,7 @@ from servebench.load.run import measure
 from servebench.load.workload import Workload
 from servebench.machine import cache
 from servebench.machine.infrastructure import writable
+from servebench.machine.untrusted import printable
 from servebench.words import marks
 
 # Rows of the printed summary, in order: figure, its name, format.
@@ -264,11 +265,12 @@ def _print_summary(
         words = "conversations without a question were skipped"
         console.print(f"[yellow]{meta.prompts.name}: {meta.prompts.skipped} {words}")
     if found["invalid_reasons"]:
-        console.print(f"not valid: {marks.told(found['invalid_reasons'], 'en')}", style="yellow", markup=False)
+        reasons = printable(marks.told(found["invalid_reasons"], "en"))
+        console.print(f"not valid: {reasons}", style="yellow", markup=False)
     evidence = [error for error in measured.requests.filter(_broken(measured))["error"].to_pylist() if error]
     if evidence:
         console.print("first failure:", style="red")
-        console.print(evidence[0], markup=False, highlight=False)
+        console.print(printable(evidence[0]), markup=False, highlight=False)
 
 
 def _broken(measured: Measurement) -> Any:

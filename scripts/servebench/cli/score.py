@@ -8,6 +8,7 @@ from pathlib import Path
 
 from servebench.faults import Fault
 from servebench.machine import cache
+from servebench.machine.infrastructure import new
 from servebench.outlook import questions
 from servebench.tasks import TASKS
 from servebench.tasks.scoring import score_replies
@@ -22,4 +23,5 @@ def command(task: str, replies: Path, out: Path, data: Path | None, mirror: str 
         say = partial(print, file=sys.stderr)
         return data or questions.find(TASKS[task], cache_root=cache.root(), mirror=mirror, progress=say)
 
+    new(out.parent, "--out", out.name)
     print(score_replies(TASKS[task], replies, asked, out))

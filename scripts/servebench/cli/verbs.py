@@ -15,7 +15,7 @@ import typer
 from typer import Argument, Option
 
 import servebench
-from servebench.cli.messages import start
+from servebench.cli.messages import say, start
 from servebench.faults import Fault
 from servebench.load.endpoint import Endpoint
 from servebench.load.line import Line
@@ -80,7 +80,7 @@ def show_kv_cache(
     found = kv_cache.report(model, tokens=tokens, streams=streams, gib=gib, key_type=key_type, value_type=value_type)
     for name, value in found.items():
         if value not in (None, []):
-            print(f"{name}: {', '.join(value) if isinstance(value, list) else value}")
+            say(f"{name}: {', '.join(value) if isinstance(value, list) else value}")
 
 
 @app.command()
@@ -89,7 +89,7 @@ def status(configfile: ConfigFiles = None, config: Overrides = None) -> None:
     from servebench.cli import status
 
     lines, failed = status.report(read_plan(configfile, config), RESULTS, configfile or ())
-    print("\n".join(lines))
+    say("\n".join(lines))
     raise typer.Exit(1 if failed else 0)
 
 
@@ -135,7 +135,7 @@ def discard(
     plan = read_plan(configfile, config)
     found = status.discard(plan, RESULTS, run, setting, round_, users, why, configfile or ())
     for line in found:
-        print(line)
+        say(line)
 
 
 @app.command()

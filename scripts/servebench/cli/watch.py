@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from servebench.cli.messages import say
+from servebench.machine.untrusted import printable
 from servebench.outlook import duration, inventory
 from servebench.plan import Plan
 from servebench.sessions import progress
@@ -96,7 +97,7 @@ def _table(jobs: Sequence[Mapping[str, Any]]) -> Table:
     for name, _ in cells(jobs[0]):
         table.add_column(name)
     for said in jobs:
-        table.add_row(*(text for _, text in cells(said)))
+        table.add_row(*(Text(printable(text)) for _, text in cells(said)))
     return table
 
 
@@ -178,7 +179,7 @@ def command(plan: Plan, results: Path, *, once: bool) -> None:
 def _tell(plan: Plan, results: Path, once: bool) -> None:
     while True:
         now = snapshot(plan, results)
-        print("\n".join(plain(now)), file=sys.stdout, flush=True)
+        say("\n".join(plain(now)))
         if once or now.complete:
             return
         time.sleep(PLAIN_S)

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 import httpx
 
@@ -20,6 +20,7 @@ from servebench.load import body
 from servebench.load.endpoint import CHAT
 from servebench.load.reply import Completion, ReplyError, completion, evidence
 from servebench.machine.gpu import Gpu
+from servebench.machine.untrusted import redacted, shown
 from servebench.marks import Mark, mark
 
 PROBE_TIMEOUT_S = 60.0
@@ -50,8 +51,8 @@ class LaunchFailed(Exception):
     """Report that the engine did not start or died: part of the experiment, a row with this reason."""
 
     def __init__(self, reason: str, log_tail: str = "") -> None:
-        super().__init__(reason)
-        self.reason, self.log_tail = reason, log_tail
+        super().__init__(shown(reason))
+        self.reason, self.log_tail = shown(reason), redacted(log_tail)
 
     @property
     def marks(self) -> list[Mark]:
@@ -136,9 +137,10 @@ class Server:
         if not self.alive():
             return [Difference(what="server", asked="alive", got="dead")]
         try:
-            return self.differences()
+            found = self.differences()
         except UNREADABLE as error:
-            return [Difference(what="server", asked="answers", got=f"{type(error).__name__}: {error}")]
+            found = [Difference(what="server", asked="answers", got=f"{type(error).__name__}: {error}")]
+        return [cast(Difference, _storable(each)) for each in found]
 
     def log_tail(self, lines: int = 20) -> str:
         """Return the last lines of the log; it may hold a model's invalid UTF-8."""
@@ -322,9 +324,12 @@ def inspected(adapter: Adapter, client: httpx.Client) -> dict[str, Any]:
 
 
 def _storable(value: Any) -> Any:
-    """Return a JSON value without what JSON files cannot hold: NaN and infinity become None, lone surrogates U+FFFD."""
+    """Return a JSON value without secrets and without what files and terminals cannot hold.
+
+    NaN and infinity become None, lone surrogates U+FFFD.
+    """
     if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return shown(value.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):

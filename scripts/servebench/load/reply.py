@@ -19,7 +19,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from servebench.machine.untrusted import shown
+from servebench.machine.untrusted import redacted, shown
 
 EVIDENCE_CHARS = 2_000
 # Reasons by which vLLM and SGLang say, in an otherwise ordinary last chunk, that the server gave up.
@@ -183,9 +183,9 @@ def completion(status: int, content: bytes) -> Completion:
         raise ReplyError(f"finish_reason {choice.finished}: {said}")
     text, reasoning = choice.message.said()
     return Completion(
-        text=text,
-        reasoning=reasoning,
-        finish_reason=choice.finished,
+        text=None if text is None else redacted(text),
+        reasoning=redacted(reasoning),
+        finish_reason=None if choice.finished is None else shown(choice.finished[:EVIDENCE_CHARS]),
         prompt_tokens=usage.prompt_tokens,
         completion_tokens=usage.completion_tokens,
         reasoning_tokens=usage.reasoning_tokens,

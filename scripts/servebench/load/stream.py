@@ -26,6 +26,7 @@ import pyarrow as pa
 from servebench.load.exchange import Exchange
 from servebench.load.records import CHUNKS_SCHEMA, REQUESTS_SCHEMA, check_chunks, check_requests
 from servebench.load.reply import BROKEN_FINISHES, EVIDENCE_CHARS, Message, ReplyError, Usage, decode, evidence
+from servebench.machine.untrusted import redacted, shown
 
 _BLANK = (b"\n", b"\r\n", b"\r")
 # A good reply shows output in the first of these bytes and why it finished, without an error, in the last.
@@ -148,19 +149,19 @@ def parse(exchange: Exchange, count_tokens: Callable[[str], int] | None = None) 
         visible -= reasoning_tokens
     return Parsed(
         status=status,
-        error=error,
+        error=None if error is None else shown(error),
         arrival_ns=arrival_ns,
         tokens=credit(visible, chunks),
         first_answer_ns=None if reply.first_answer is None else int(arrival_ns[reply.first_answer]),
-        finish_reason=reply.finish_reason,
+        finish_reason=None if reply.finish_reason is None else shown(reply.finish_reason[:EVIDENCE_CHARS]),
         prompt_tokens=usage.prompt_tokens,
         completion_tokens=completion_tokens,
         reasoning_tokens=reasoning_tokens,
         cached_tokens=_cached(usage, reply.timings),
         tokens_from=tokens_from,
         reasoning_chars=reasoning_chars,
-        text="".join(reply.answer) if chunks else None,
-        timings=None if reply.timings is None else reply.timings.decode(errors="replace"),
+        text=redacted("".join(reply.answer)) if chunks else None,
+        timings=None if reply.timings is None else redacted(reply.timings.decode(errors="replace")),
         done=reply.done,
     )
 

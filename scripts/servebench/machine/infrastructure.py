@@ -111,6 +111,13 @@ def _private(found: os.stat_result, path: Path, remedy: str, named_by: str) -> N
         )
 
 
+def new(folder: Path, named_by: str, *names: str) -> None:
+    """Raise `InfrastructureError` when `folder` has one of these files: what was measured is never overwritten."""
+    for path in (folder / name for name in names):
+        if path.exists():
+            raise InfrastructureError(f"{path}: exists and is not overwritten; move it, or name another: {named_by}")
+
+
 @contextmanager
 def locked(path: Path, *, waiting: Callable[[str], None]) -> Iterator[None]:
     """Hold the exclusive lock of the file `path`, made if absent, for the block.

@@ -7,10 +7,11 @@ import re
 from urllib.parse import quote
 
 HIDDEN = "[hidden]"
+LEAST = 8  # characters of a secret; what is shorter ("none", "EMPTY") is a word that stands for no secret
 _secrets: set[str] = set()
 _IN_URLS = re.compile(
-    r"(?P<before>://[^/\s:@\"']*:)[^/\s@\"']+(?=@)"
-    r"|(?P<key>[?&](?:access_token|api[_-]?key|auth|key|password|secret|sig|signature|token)=)[^&\s\"'#]+",
+    r"(?P<before>://[^/\s:@\"'\\]*:)[^/\s@\"'\\]+(?=@)"
+    r"|(?P<key>[?&](?:access_token|api[_-]?key|auth|key|password|secret|sig|signature|token)=)[^&\s\"'#\\]+",
     re.IGNORECASE,
 )
 # Control characters (C0, DEL, C1) but for tab and line feed, and the characters that turn the direction of writing.
@@ -19,7 +20,8 @@ _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 
 def keep_secret(secret: str) -> None:
     """Let `redacted` hide a secret from now on, as it is and as JSON and URLs write it."""
-    _secrets.update({secret, json.dumps(secret)[1:-1], quote(secret, safe="")})
+    if len(secret) >= LEAST:
+        _secrets.update({secret, json.dumps(secret)[1:-1], quote(secret, safe="")})
 
 
 def redacted(text: str) -> str:
