@@ -34,6 +34,9 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "impossible_timings": ("replies",),
     "prompts_of_other_length": ("prompts", "requests", "tokens"),
     "replies_ended_early": ("replies", "requests"),
+    "prompts_shrank": ("turns",),
+    "prompts_cut": ("prompts",),
+    "context_shifted": ("replies",),
     "stopped_early": ("requests",),
     "foreign_use": ("samples", "share_percent"),
     "device_throttled": ("throttles", "samples"),
@@ -50,6 +53,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "mixed_engine_builds": ("found",),
     "mixed_engine_pins": ("found",),
     "mixed_model_files": ("found",),
+    "other_prompt_tokens": ("than", "tokens"),
     "foreign_use_unknown": (),
     "foreign_use_partly_unknown": ("known", "samples"),
     # a claim (verdicts)

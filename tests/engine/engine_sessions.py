@@ -1,8 +1,21 @@
 """Sessions for tests of engines, without a configuration file."""
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from servebench import plan
+from servebench.engines import llama_server
+
+OLLAMA = Path(__file__).with_name("doubles") / "ollama"
+
+
+def ollama_variables(llama_environment: Mapping[str, Any]) -> dict[str, str]:
+    """The variables that Ollama's double needs: which llama-server is its inner one."""
+    return {
+        "OLLAMA_DOUBLE_PYTHON": llama_environment["python"],
+        "OLLAMA_DOUBLE_LAUNCHER": str(llama_server.LAUNCHER),
+    }
 
 
 def session(engine: plan.Engine, **setting: Any) -> plan.Session:

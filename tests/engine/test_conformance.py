@@ -14,10 +14,9 @@ from typing import Any
 import httpx
 import psutil
 import pytest
-from engine_sessions import session
+from engine_sessions import OLLAMA, ollama_variables, session
 
 from servebench import engines, plan
-from servebench.engines import llama_server
 
 KINDS = ("llama-server", "simulator", "url", "ollama", "sglang", "vllm")
 DOUBLES = Path(__file__).with_name("doubles")
@@ -61,12 +60,9 @@ def start(
     def ollama() -> Any:
         return engines.launched(
             session(
-                plan.Engine(key="ollama", kind="ollama", runtime="binary", binary=str(DOUBLES / "ollama")),
+                plan.Engine(key="ollama", kind="ollama", runtime="binary", binary=str(OLLAMA)),
                 slots=SLOTS,
-                env={
-                    "OLLAMA_DOUBLE_PYTHON": llama_environment["python"],
-                    "OLLAMA_DOUBLE_LAUNCHER": str(llama_server.LAUNCHER),
-                },
+                env=ollama_variables(llama_environment),
             ),
             model_path=at_hand(smollm2, tmp_path / "models" / "0"),
             environment=None,

@@ -1,4 +1,4 @@
-"""Run Ollama's double: settings that it silently changes are found in its log."""
+"""Read Ollama's log as captured from a real one, and run its double: what it silently changes is found."""
 
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -6,74 +6,71 @@ from typing import Any
 
 import httpx
 import pytest
-from engine_sessions import session
+from captured_ollama import INNER, LOADED, REQUEST, SHIFT, SHOWN, SPAWN, STARTED, TRUNCATED, UP, VERSION
+from engine_sessions import OLLAMA, ollama_variables, session
 
 from servebench import engines, plan
-from servebench.engines import ADAPTERS, llama_server, ollama
+from servebench.engines import ADAPTERS, llama_log, ollama
 from servebench.engines.base import Launch
 from servebench.machine.gpu import Gpu
+from servebench.models import weights
 
-DOUBLE = Path(__file__).with_name("doubles") / "ollama"
-# As Ollama writes them; the batch sizes are those published for 16 slots of 4,096 tokens.
-START = (
-    'time=2026-11-29T10:00:00.000Z level=INFO source=server.go msg="starting llama-server" '
-    'cmd="/usr/lib/ollama/llama-server --model /m/blobs/sha256-00 --port 40001 --host 127.0.0.1'
-    " --no-webui --offline -c 65536 -np 16 --log-verbosity 4"
-    ' --no-jinja --chat-template chatml --flash-attn auto -b 2048 -ub 2048"\n'
-    "initializing, n_slots = 16, n_ctx_slot = 4096, kv_unified = 'false'\n"
-    "load_tensors: offloaded 41/41 layers to GPU\n"
-)
+START = UP + SPAWN + INNER + STARTED
+BLOB = "941f309b54caaad6747569ba43712bcde44a2be3bae16c3282ff499c37c54af5"
 
 
-def facts(log: str, loaded: dict[str, Any], tmp_path: Path) -> tuple[dict[str, Any], list[tuple[str, Any, Any]]]:
-    """Return the facts that the adapter reads from a log and /api/ps, and the differences."""
-    model = plan.Model(key="qwen3", name="Qwen3-14B", source="ollama://qwen3:14b", quantization="Q4_K_M")
+def facts(log: str, loaded: dict[str, Any], tmp_path: Path, blob: str = BLOB) -> tuple[dict[str, Any], list[Any]]:
+    """Return the facts that the adapter reads from a log and /api/ps, and the differences, of a pulled model."""
+    model = plan.Model(key="small", name="SmolLM2", source="ollama://smollm2", quantization="Q4_1")
     engine = plan.Engine(key="ollama", kind="ollama", runtime="binary", binary="ollama")
     (tmp_path / "log").write_text(log, encoding="utf-8")
     adapter = ADAPTERS["ollama"](
         Launch(
-            setting=session(engine, model=model, slots=16, context=4096).setting,
+            setting=session(engine, model=model, slots=4, context=512).setting,
             label="test",
-            model_path=tmp_path / "blobs" / "sha256-00",
+            model_path=tmp_path / "blobs" / f"sha256-{blob}",
             environment=None,
             runtime=plan.Runtime(),
             log_path=tmp_path / "log",
             devices=(Gpu(uuid="GPU-1", name="H200", memory_gib=140.0, driver="580", cuda="13.0", mig=False),),
         )
     )
-    answers = {
-        "/api/version": {"version": "0.40.16"},
-        "/api/ps": {"models": [{"name": "qwen3:14b", "digest": "d", "details": {}, **loaded}]},
-    }
+    answers = {"/api/version": VERSION, "/api/show": SHOWN, "/api/ps": {"models": [LOADED | loaded]}}
     transport = httpx.MockTransport(lambda request: httpx.Response(200, json=answers[request.url.path]))
     with httpx.Client(transport=transport, base_url="http://ollama.invalid") as client:
         found = adapter.inspect(client)
     return found, [(d["what"], d["asked"], d["got"]) for d in adapter.compare(found)]
 
 
-WHOLE = {"size": 100, "size_vram": 100, "context_length": 4096}
+WHOLE = {"size_vram": LOADED["size"]}  # as on a GPU
 
 
-def test_the_inner_server_is_read_from_the_log(tmp_path: Path) -> None:
-    found, differences = facts(START, WHOLE, tmp_path)
+def test_the_captured_start_is_read(tmp_path: Path) -> None:
+    found, differences = facts(START + REQUEST, WHOLE, tmp_path)
     assert differences == []
-    assert (found["slots"], found["n_ctx_slot"], found["kv_unified"]) == (16, 4096, False)
-    assert (found["n_batch"], found["n_ubatch"], found["kv_cache_tokens"]) == (2048, 2048, 65536)
-    assert (found["jinja"], found["chat_template"]) == (False, "chatml")
-    assert found["inner_argv"][-6:] == ["--flash-attn", "auto", "-b", "2048", "-ub", "2048"]
-    assert (found["gpu_share"], found["offloaded_layers"], found["version"]) == (1.0, 41, "0.40.16")
+    assert (found["version"], found["build"]) == ("0.0.0", "b0-unknown")
+    assert (found["slots"], found["n_ctx_slot"], found["kv_unified"], found["threads"]) == (4, 512, False, 2)
+    assert (found["n_batch"], found["n_ubatch"], found["kv_cache_tokens"]) == (512, 512, 2048)
+    assert (found["jinja"], found["chat_template"], found["template_selected"]) == (False, "chatml", "go_template")
+    assert found["stop"] == ["<|im_start|>", "<|im_end|>"]
+    assert found["sampling_defaults"] == {}
+    assert len(found["chat_template_sha256"]) == 64
+    assert found["blob_sha256"] == BLOB
+    assert found["weights_sha256"] is None  # the store of this test lacks the blob
+    assert found["runner_starts"] == 1  # though "llama-server started" stands twice
+    assert found["inner_argv"][-3:] == ["--context-shift", "--keep", "4"]
+    assert "OLLAMA_NUM_PARALLEL:4" in found["server_config"]
 
 
 @pytest.mark.parametrize(
     ("log", "loaded", "difference"),
     [
-        (START.replace("-np 16", "-np 1").replace("n_slots = 16", "n_slots = 1"), WHOLE, ("slots", 16, 1)),
-        (START.replace("n_ctx_slot = 4096", "n_ctx_slot = 2048"), WHOLE, ("n_ctx_slot", 4096, 2048)),
-        (START + START, WHOLE, ("runner_starts", 1, 2)),
-        (START, {**WHOLE, "size_vram": 40}, ("gpu_share", 1.0, 0.4)),
-        (START + 'level=WARN msg="truncating input prompt" limit=2048\n', WHOLE, ("truncated_prompts", 0, 1)),
+        (START.replace("-np 4", "-np 1"), WHOLE, ("slots", 4, 1)),
+        (START.replace("n_ctx_slot = 512", "n_ctx_slot = 256"), WHOLE, ("n_ctx_slot", 512, 256)),
+        (START + SPAWN, WHOLE, ("runner_starts", 1, 2)),
+        (START, {}, ("gpu_share", 1.0, 0.0)),
         (START, {**WHOLE, "name": "other:latest"}, ("loaded", True, False)),
-        (START, {**WHOLE, "details": {"quantization_level": "Q8_0"}}, ("quantization", "Q4_K_M", "Q8_0")),
+        (START, {**WHOLE, "details": {"quantization_level": "Q8_0"}}, ("quantization", "Q4_1", "Q8_0")),
     ],
 )
 def test_what_it_does_otherwise_is_a_difference(
@@ -82,57 +79,94 @@ def test_what_it_does_otherwise_is_a_difference(
     assert difference in facts(log, loaded, tmp_path)[1]
 
 
-REWORDED = START.replace("starting llama-server", "launching the runner")
-STARTED = 'level=INFO msg="llama-server started in 1.23 seconds"\n'
+def test_another_blob_than_the_pulled_one_is_a_difference(tmp_path: Path) -> None:
+    assert facts(START, WHOLE, tmp_path, "0" * 64)[1] == [("blob_sha256", "0" * 64, BLOB)]
 
 
-@pytest.mark.parametrize(
-    ("log", "starts"),
-    [
-        (START + STARTED, 1),
-        (REWORDED, 1),  # by the inner server's own line
-        (STARTED, 1),
-        ("another release, which writes none of these lines\n", None),
-    ],
-)
-def test_lines_that_are_worded_differently_are_no_difference(log: str, starts: int | None, tmp_path: Path) -> None:
-    found, differences = facts(log, WHOLE, tmp_path)
-    assert found["runner_starts"] == starts
+def test_a_spawn_line_that_is_worded_otherwise_is_unknown_and_no_difference(tmp_path: Path) -> None:
+    found, differences = facts(START.replace("starting llama-server", "launching the runner"), WHOLE, tmp_path)
+    assert (found["runner_starts"], found["blob_sha256"], found["slots"]) == (None, None, 4)
     assert differences == []
 
 
-@pytest.mark.parametrize("log", [REWORDED, STARTED, START + STARTED])
-def test_a_second_start_is_noticed_by_any_of_its_lines(log: str, tmp_path: Path) -> None:
-    assert facts(log * 2, WHOLE, tmp_path)[1] == [("runner_starts", 1, 2)]
+def test_the_captured_requests_are_read() -> None:
+    (request,) = llama_log.requests(INNER + REQUEST)
+    assert (request.all_prompt_tokens, request.cached_tokens, request.prompt_tokens) == (12, 0, 12)
+    assert (request.prompt_ms, request.eval_tokens, request.started_s) == (47.03, 6, None)
+    (shifted,) = llama_log.requests(launched(0) + SHIFT)
+    assert (shifted.context_shifts, shifted.truncated) == (3, True)
+    assert ollama.Ollama.counted(START + TRUNCATED) == {"truncated_prompts": 1}
+
+
+def launched(slot: int) -> str:
+    """The captured line of a request that gets a slot, for this slot."""
+    line = next(line for line in REQUEST.splitlines() if "processing task" in line)
+    return line.replace("id  3", f"id  {slot}") + "\n"
+
+
+@pytest.fixture
+def models(smollm2: Path, tmp_path: Path) -> Path:
+    """A cache of the test's own with the model in it."""
+    place = tmp_path / "models" / "0"
+    place.mkdir(parents=True)
+    (place / smollm2.name).hardlink_to(smollm2)
+    return place / smollm2.name
 
 
 def start(
     llama_environment: dict[str, Any], model: Path, tmp_path: Path, **env: str
 ) -> AbstractContextManager[engines.Server]:
     """The double with a model in a store of the test's own."""
-    known = {
-        "OLLAMA_DOUBLE_PYTHON": llama_environment["python"],
-        "OLLAMA_DOUBLE_LAUNCHER": str(llama_server.LAUNCHER),
-    }
-    place = tmp_path / "models" / "0"
-    place.mkdir(parents=True)
-    (place / model.name).hardlink_to(model)
-    engine = plan.Engine(key="ollama", kind="ollama", runtime="binary", binary=str(DOUBLE))
+    engine = plan.Engine(key="ollama", kind="ollama", runtime="binary", binary=str(OLLAMA))
     return engines.launched(
-        session(engine, slots=4, env={**known, **env}),
-        model_path=place / model.name,
+        session(engine, slots=4, env={**ollama_variables(llama_environment), **env}),
+        model_path=model,
         environment=None,
         runtime=plan.Runtime(ready_timeout_s=120, stop_timeout_s=20),
         log_path=tmp_path / "ollama.log",
     )
 
 
+def test_a_created_model_is_served_under_its_digest_with_the_same_weights(
+    llama_environment: dict[str, Any], models: Path, tmp_path: Path
+) -> None:
+    with start(llama_environment, models, tmp_path) as server:
+        first = server.facts
+        assert server.model.split(":")[1] == ollama.remembered(models)[0]
+        assert first["blob_sha256"] != ollama.remembered(models)[0]  # written anew
+        assert first["weights_sha256"] == weights.sha256(models)
+    # Another file under the same key of the configuration is another model.
+    store = models.parent.parent / "ollama-created"
+    place = next((store / "manifests").rglob(server.model.split(":")[1]))
+    other = place.with_name("0" * 64)
+    place.rename(other)
+    blobs = {path.name for path in (store / "blobs").iterdir()}
+    with start(llama_environment, models, tmp_path) as again:
+        assert again.model == server.model
+    assert {path.name for path in (store / "blobs").iterdir()} == blobs
+
+
+def test_other_weights_than_those_asked_for_are_a_difference(
+    llama_environment: dict[str, Any], models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a store may hold that an earlier version filled: the name is right and the weights are others."""
+    asked = weights.sha256(models)
+    told = {models: "1" * 64}
+    real = weights.sha256
+    monkeypatch.setattr(weights, "sha256", lambda path: told.get(path) or real(path))
+    with (
+        pytest.raises(engines.AskedNotGot, match=f"weights_sha256: asked {'1' * 64}, got {asked}"),
+        start(llama_environment, models, tmp_path),
+    ):
+        pass
+
+
 def test_a_family_that_is_served_one_by_one_stops_the_setting(
-    llama_environment: dict[str, Any], smollm2: Path, tmp_path: Path
+    llama_environment: dict[str, Any], models: Path, tmp_path: Path
 ) -> None:
     with (
         pytest.raises(engines.AskedNotGot, match="slots: asked 4, got 1"),
-        start(llama_environment, smollm2, tmp_path, OLLAMA_DOUBLE_SERIAL="1"),
+        start(llama_environment, models, tmp_path, OLLAMA_DOUBLE_SERIAL="1"),
     ):
         pass
     assert ollama.NOT_PARALLEL.search((tmp_path / "ollama.log").read_text(errors="replace"))

@@ -496,3 +496,17 @@ def test_several_processes_tables_in_any_order():
     both = [pa.concat_tables(tables) for tables in zip(one, two, strict=True)]
     turned = [pa.concat_tables([one[0], two[0]]), pa.concat_tables([two[1], one[1]])]
     assert measurement_figures(*both, meta, Line()) == measurement_figures(*turned, meta, Line())
+
+
+def test_a_conversation_whose_prompt_shrinks_has_lost_messages():
+    def turn(request_id, number, prompt_tokens, of="doc1"):
+        asked = {"prompt_id": f"{of} turn {number}"}
+        told = reply(request_id, 10 + request_id, [10.5 + request_id], **asked)
+        told.blocks[-1] = (told.blocks[-1][0], delta("stop") + usage(1, prompt_tokens=prompt_tokens))
+        return told
+
+    grown = [turn(0, 1, 100), turn(1, 2, 180), turn(2, 3, 180), turn(3, 1, 90, "doc2")]
+    shrunk = [*grown, turn(4, 2, 60, "doc2")]
+    assert mark("prompts_shrank", turns=1) in figures(*shrunk, mode="conversation")["invalid_reasons"]
+    for good in (figures(*grown, mode="conversation"), figures(*shrunk)):
+        assert not any(found.kind == "prompts_shrank" for found in good["invalid_reasons"])

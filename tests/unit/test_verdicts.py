@@ -174,6 +174,33 @@ def test_settings_that_differ_in_several_things_are_no_pair() -> None:
     assert not [claim for claim in concluded(plan, rows) if claim.kind == "pair"]
 
 
+def test_servers_that_make_other_prompts_are_no_pair_and_the_leader_says_so() -> None:
+    plan = plan_of({"llama-np16": (8,), "llama-np64": (8,)})
+    first = plan.settings["llama-np16"]
+    ollama = msgspec.structs.replace(
+        first, name="llama-np64", engine=msgspec.structs.replace(first.engine, key="ollama", kind="ollama")
+    )
+    plan = msgspec.structs.replace(plan, settings={**plan.settings, "llama-np64": ollama})
+    rows = [*both(plan, "llama-np16", 8, output_tok_s=50.0), *both(plan, "llama-np64", 8)]
+
+    def found(more: int) -> list[Claim]:
+        lengths = [
+            {"run": "main", "setting": name, "prompt_id": f"doc{n}", "requests": 1, "tokens_mean": 20.0 + n + added}
+            for name, added in (("llama-np16", 0), ("llama-np64", more))
+            for n in range(3)
+        ]
+        measured = table("measurements", rows)
+        made = settings(measured, plan.rounds, table("prompt_lengths", lengths))
+        return list(verdicts.conclude({"measurements": measured, "settings": made}, plan))
+
+    assert only(found(0), "pair").values["differs"] == "engine"
+    other = mark("other_prompt_tokens", than="llama-np16", tokens=21.0)
+    assert other not in only(found(0), "leader", figure="output_tok_s").caveats
+    assert [claim for claim in found(21) if claim.kind == "pair"] == []
+    assert other in only(found(21), "leader", figure="output_tok_s").caveats
+    assert other in only(found(21), "level", subjects=["llama-np64"]).caveats
+
+
 def test_replies_of_other_lengths_are_said() -> None:
     plan = plan_of({"llama-np16": (8,), "llama-np64": (8,)})
     rows = [*both(plan, "llama-np16", 8, output_tokens_mean=3.0), *both(plan, "llama-np64", 8)]

@@ -191,7 +191,23 @@ def _setting_faults(
     if "context" not in setting and adapter and adapter.loads_model:
         yield origin.fault(path, "lacks context (tokens a request may use); add it")
     if adapter:
-        yield from _contradictions(path, setting, engines[setting["engine"]], adapter, origin)
+        engine = engines[setting["engine"]]
+        yield from _contradictions(path, setting, engine, adapter, origin)
+        for place, request in ((path, setting), (["engines", setting["engine"]], engine)):
+            yield from _ignored([*place, "request"], request.get("request", {}), engine, adapter, origin)
+
+
+def _ignored(
+    path: list[str | int],
+    request: Mapping[str, Any],
+    engine: Mapping[str, Any],
+    adapter: type[Adapter],
+    origin: Origin,
+) -> Iterator[str]:
+    """Find keys of a request that the engine drops without a word."""
+    for key in adapter.ignored:
+        if request.get(key) is not None:
+            yield origin.fault([*path, key], f"is ignored by {engine['kind']}; {adapter.ignored[key]}")
 
 
 def _contradictions(
@@ -204,6 +220,9 @@ def _contradictions(
     """Find arguments and variables that set slots or context differently from the setting's own keys."""
     args = [*engine.get("args", ()), *setting.get("args", ())]
     env = {**engine.get("env", {}), **setting.get("env", {})}
+    if "context" in setting and (fitting := adapter.fitting_context(setting["context"], setting["slots"], args)):
+        rounded = f"{setting['context']} is rounded up by {engine['kind']}; use {fitting}"
+        yield origin.fault([*path, "context"], rounded)
     for key, option in (("slots", adapter.slots), ("context", adapter.context)):
         if key not in setting:
             continue
@@ -233,6 +252,11 @@ def _evaluations_faults(
     for name, target in targets.items():
         place: list[str | int] = ["evaluations", "targets", name]
         yield from _setting_faults(place, target, engines, models, {}, origin)
+        engine = engines.get(target["engine"], {})
+        if adapter := ADAPTERS.get(engine.get("kind")):
+            for key, task in tasks.items():
+                where: list[str | int] = ["evaluations", "tasks", key, "request"]
+                yield from _ignored(where, task.get("request", {}), engine, adapter, origin)
         longest = max(task.get("max_tokens", TASKS[key].max_tokens) for key, task in tasks.items())
         if target.get("context", longest + 1) <= longest:
             room = f"{target['context']} leaves no room for a question: replies may have {longest} tokens (max_tokens)"

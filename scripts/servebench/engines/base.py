@@ -170,10 +170,12 @@ class Adapter(ABC):
     start_s = 10.0  # roughly: from launch to the first token and to stop again, without reading the weights
     slots = Option()  # what the engine calls a setting's `slots`
     context = Option()  # and its `context`
+    ignored: Mapping[str, str] = {}  # keys of a request's body that it drops without a word: what to do instead
 
     def __init__(self, launch: Launch) -> None:
         self.launch = launch
         self.setting = launch.setting
+        self.log_start = 0  # bytes that the log had before this launch
 
     @abstractmethod
     def command(self, port: int) -> Command:
@@ -186,6 +188,11 @@ class Adapter(ABC):
         Types that `models.kv_cache` knows have its names. Unless asked, an engine keeps 16 bits.
         """
         return "f16", "f16"
+
+    @staticmethod
+    def fitting_context(context: int, slots: int, args: Sequence[str]) -> int | None:
+        """Return the context that the engine would use instead of `context`; None where it uses `context` itself."""
+        return None
 
     @staticmethod
     def gpus(setting: plan.Setting) -> int:
@@ -230,6 +237,11 @@ class Adapter(ABC):
         """Return the server's answer with the `tokens` of a chat request; None for an engine that has none."""
         return None
 
+    @staticmethod
+    def counted(log: str) -> dict[str, int]:
+        """Count in the log of one load what happened to requests that no reply tells; {} for most engines."""
+        return {}
+
     @property
     def model(self) -> str:
         """Return the model's name in requests."""
@@ -270,10 +282,12 @@ class Adapter(ABC):
         """Find the differences between what the setting asks and what `inspect` returned."""
 
     def log(self) -> str:
-        """Return the server's whole log so far."""
-        return (
-            self.launch.log_path.read_text(encoding="utf-8", errors="replace") if self.launch.log_path.exists() else ""
-        )
+        """Return the server's log of this launch so far."""
+        if not self.launch.log_path.exists():
+            return ""
+        with self.launch.log_path.open("rb") as file:
+            file.seek(self.log_start)
+            return file.read().decode(errors="replace")
 
     def probe(self, client: httpx.Client) -> list[Difference]:
         """Ask for one short reply: it must come, end properly, and bring no reasoning when none is wanted."""

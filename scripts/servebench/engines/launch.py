@@ -161,6 +161,7 @@ def _start(adapter: Adapter, devices: Devices) -> tuple[Process, Server]:
         port = free_port(launch.runtime.ports)
         command = adapter.command(port)
         size = launch.log_path.stat().st_size if launch.log_path.exists() else 0
+        adapter.log_start = size
         if command.container:
             devices.remember(command.container)
         whole = {**env, **command.env, **leftovers.mark(devices.paths)}

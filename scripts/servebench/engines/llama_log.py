@@ -22,15 +22,29 @@ N_UBATCH = re.compile(r"llama_context: n_ubatch\s+= (\d+)")
 CACHE_RAM = re.compile(r"prompt cache is enabled, size limit: (?:(\d+) MiB|no limit)")
 NO_CACHE_RAM = re.compile(r"prompt cache is disabled|--cache-idle-slots requires --cache-ram")
 BUILD = re.compile(r"build_info: (\S+)")
+PRINTED_BUILD = re.compile(r"common_params_print_info: build (\d+) \((\w+)\)")
+
+# llama.cpp rounds a context up to a multiple of it.
+CONTEXT_PADDING = 256
 
 STAMP = r"(?:(?P<m>\d+)\.(?P<s>\d+)\.(?P<ms>\d+)\.(?P<us>\d+) )?"
 TASK = r".*?id\s+(?P<slot>\d+) \| task (?P<task>-?\d+) \| "
 LAUNCH = re.compile(STAMP + r".*launch_slot_: " + TASK + "processing task")
+# Logged from verbosity 4 on.
+NEW_PROMPT = re.compile(TASK + r"new prompt, .*task\.n_tokens = (?P<tokens>\d+)")
+CACHED = re.compile(TASK + r"cached n_tokens = (?P<tokens>\d+)")
+SHIFT = re.compile(TASK + r"slot context shift")
 PROMPT = re.compile(r"print_timing: " + TASK + r"prompt eval time =\s*(?P<took>[\d.]+) ms /\s*(?P<tokens>\d+) tokens")
 EVAL = re.compile(r"print_timing: " + TASK + r"\s*eval time =\s*(?P<took>[\d.]+) ms /\s*(?P<tokens>\d+) tokens")
 DRAFT = re.compile(r"print_timing: " + TASK + r"draft acceptance = (?P<rate>[\d.]+)")
 RELEASE = re.compile(r"release: " + TASK + r"stop processing: n_tokens = (?P<tokens>\d+), truncated = (?P<cut>\d)")
 CANCEL = re.compile(r"cancel task, id_task = (?P<task>\d+)")
+
+
+def padded(context: int) -> int | None:
+    """Return the context that llama.cpp uses instead of this one; None where it uses this one."""
+    whole = -(-context // CONTEXT_PADDING) * CONTEXT_PADDING
+    return None if whole == context else whole
 
 
 @dataclass(slots=True)
@@ -43,12 +57,15 @@ class Request:
     busy_slots: int  # at its start, its own included
     prompt_ms: float | None = None
     prompt_tokens: int | None = None  # newly computed ones
+    all_prompt_tokens: int | None = None
+    cached_tokens: int | None = None  # of all prompt tokens
     eval_ms: float | None = None
     eval_tokens: int | None = None
     draft_acceptance: float | None = None
     total_tokens: int | None = None
     truncated: bool | None = None
     cancelled: bool = False
+    context_shifts: int = 0
 
 
 def start(log: str) -> dict[str, Any]:
@@ -70,8 +87,15 @@ def start(log: str) -> dict[str, Any]:
         "threads": _int(THREADS.search(log)),
         "offloaded_layers": int(offloaded[1]) if offloaded else None,
         "all_layers": int(offloaded[2]) if offloaded else None,
-        "build": found[1] if (found := BUILD.search(log)) else None,
+        "build": _build(log),
     }
+
+
+def _build(log: str) -> str | None:
+    if found := BUILD.search(log):
+        return found[1]
+    found = PRINTED_BUILD.search(log)
+    return f"b{found[1]}-{found[2]}" if found else None
 
 
 def _cache_ram(log: str) -> int | None:
@@ -96,6 +120,11 @@ def requests(log: str) -> list[Request]:
                     if pattern is RELEASE:
                         busy.discard(request.slot)
                     break
+        elif " | task " in line:
+            for pattern in (NEW_PROMPT, CACHED, SHIFT):
+                if (found := pattern.search(line)) and (request := known.get(int(found["task"]))):
+                    _note(request, pattern, found)
+                    break
         elif (found := CANCEL.search(line)) and (request := known.get(int(found["task"]))):
             request.cancelled = True
     return list(known.values())
@@ -114,6 +143,14 @@ def served(log: str, before: str) -> dict[str, list[Any]]:
 def _note(request: Request, pattern: re.Pattern[str], found: re.Match[str]) -> None:
     if pattern is PROMPT:
         request.prompt_ms, request.prompt_tokens = float(found["took"]), int(found["tokens"])
+    elif pattern is NEW_PROMPT:
+        request.all_prompt_tokens = int(found["tokens"])
+    elif pattern is CACHED:
+        # Logged again after a context shift's re-evaluation; the first one is the request's.
+        if request.cached_tokens is None:
+            request.cached_tokens = int(found["tokens"])
+    elif pattern is SHIFT:
+        request.context_shifts += 1
     elif pattern is EVAL:
         request.eval_ms, request.eval_tokens = float(found["took"]), int(found["tokens"])
     elif pattern is DRAFT:

@@ -18,7 +18,6 @@ from servebench.machine.infrastructure import InfrastructureError
 LAUNCHER = Path(__file__).with_name("llama_wheel.py")
 IDLE_TIMEOUT_S = 30.0
 MICRO_BATCH = 512  # llama-server's own --ubatch-size
-CONTEXT_PADDING = 256  # llama.cpp rounds the context up to a multiple of it
 # llama.cpp's names of file types that differ from the names of the files.
 FILE_TYPES = {
     "Q2_K - Medium": "Q2_K",
@@ -37,6 +36,15 @@ class LlamaServer(Adapter):
 
     slots = Option(("-np", "--parallel"), ("LLAMA_ARG_N_PARALLEL",))
     context = Option(("-c", "--ctx-size"), ("LLAMA_ARG_CTX_SIZE",), all_slots=True)
+
+    @staticmethod
+    def fitting_context(context: int, slots: int, args: Sequence[str]) -> int | None:
+        """Round up a slot's context, or with a unified cache the context of all slots together."""
+        if not last(args, ("-kvu", "--kv-unified"), ("-no-kvu", "--no-kv-unified")):
+            return llama_log.padded(context)
+        if llama_log.padded(slots * context) is None:
+            return None
+        return next(more for more in range(context, context + 257) if llama_log.padded(slots * more) is None)
 
     @staticmethod
     def cache_types(setting: plan.Setting) -> tuple[str, str]:
@@ -83,7 +91,6 @@ class LlamaServer(Adapter):
         models = client.get("/v1/models").json()["data"][0]
         log = llama_log.start(self.log())
         environment = self.launch.environment
-        truncated = [request.truncated for request in llama_log.requests(self.log())]
         wheel = environment["packages"].get("xllamacpp") if environment else None
         n_ctx_train = (models.get("meta") or {}).get("n_ctx_train")
         n_ctx_slot = slots[0]["n_ctx"] if isinstance(slots, list) else props["default_generation_settings"]["n_ctx"]
@@ -99,7 +106,6 @@ class LlamaServer(Adapter):
             "threads": log["threads"],
             "offloaded_layers": log["offloaded_layers"],
             "all_layers": log["all_layers"],
-            "truncated_prompts": sum(map(bool, truncated)),
             "model_path": props.get("model_path"),
             "model_alias": props.get("model_alias"),
             "quantization": FILE_TYPES.get(props.get("model_ftype", ""), props.get("model_ftype")),
@@ -113,7 +119,6 @@ class LlamaServer(Adapter):
         asked: dict[str, Any] = {"slots": self.setting.slots}
         unified = last(args, ("-kvu", "--kv-unified"), ("-no-kvu", "--no-kv-unified"))
         asked["kv_unified"] = bool(unified)
-        asked["truncated_prompts"] = 0
         asked["model_alias"] = self.model
         asked["quantization"] = self.setting.model.quantization
         asked["threads"] = integer(args, ("-t", "--threads"))
@@ -137,8 +142,7 @@ class LlamaServer(Adapter):
         asked = self.setting.context * (self.setting.slots if unified else 1)
         if unified and facts["n_ctx_train"]:
             asked = min(asked, facts["n_ctx_train"])
-        padded = -(-asked // CONTEXT_PADDING) * CONTEXT_PADDING
-        if facts["n_ctx_slot"] in (asked, padded):
+        if facts["n_ctx_slot"] in (asked, llama_log.padded(asked)):
             return []
         return [Difference(what="n_ctx_slot", asked=asked, got=facts["n_ctx_slot"])]
 

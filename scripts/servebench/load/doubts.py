@@ -71,6 +71,8 @@ def doubts(rows: Rows, figures: Mapping[str, Any], line: Line, calibrated_users:
     if wrong := int((np.isfinite(prompt_s) & ~possible).sum()):
         yield mark("impossible_timings", replies=wrong)
     yield from _lengths(rows)
+    if turns := _shrunk(rows):
+        yield mark("prompts_shrank", turns=turns)
     if cancelled := int(((rows.table["phase"].to_numpy() == "window") & ~rows.real).sum()):
         yield mark("stopped_early", requests=cancelled)
 
@@ -86,6 +88,27 @@ def _failures(rows: Rows, figures: Mapping[str, Any]) -> Iterator[Mark]:
         yield rows.warmup_failed
     if replies := figures["left_open"]:
         yield mark("left_open", replies=replies)
+
+
+def _shrunk(rows: Rows) -> int:
+    """Count the turns of conversations whose prompt has fewer tokens than the turn before: the server dropped messages.
+
+    A turn's prompt holds all of the turn before.
+    """
+    if MODES[rows.mode].needs != "turns":
+        return 0
+    names = ("user", "prompt_id", "prompt_tokens")
+    before: dict[int, tuple[str, int, int]] = {}
+    count = 0
+    for row in np.argsort(rows.sent_ns, kind="stable"):
+        user, prompt_id, tokens = (rows.table[name][int(row)].as_py() for name in names)
+        conversation, _, turn = prompt_id.rpartition(" turn ")
+        if rows.status[row] != "ok" or tokens is None or not turn.isdigit():
+            continue
+        if user in before and before[user][:2] == (conversation, int(turn) - 1):
+            count += tokens < before[user][2]
+        before[user] = conversation, int(turn), tokens
+    return count
 
 
 def _steady(rows: Rows) -> bool:

@@ -165,8 +165,9 @@ class _Measuring:
             facts = self._served_facts(server, age_s, self.users_before[:-1])
             record = self._record(users, facts, measured)
             aside = self.kept.put_aside(record)
-            # Before `check` sends requests of its own.
-            served = llama_log.served(server.log_since(log_start), self.log_before)
+            logged = server.log_since(log_start)  # before `check` sends requests of its own
+            served = llama_log.served(logged, self.log_before)
+            counted = engines.ADAPTERS[self.setting.engine.kind].counted(logged[len(self.log_before) :])
             telemetry = watcher.table(measured.meta.load_start_ns, measured.meta.load_end_ns)
             rule = self.context.runtime.foreign_use
             foreign = rule.exceeded(telemetry["foreign_utilisation"].to_pylist())
@@ -175,7 +176,7 @@ class _Measuring:
                 record,
                 telemetry=telemetry.to_pydict(),
                 served=dict(served),
-                session=replace(facts, facts=dict(server.facts), **_memory(watcher)),
+                session=replace(facts, facts={**server.facts, **counted}, **_memory(watcher)),
             )
             if differences:
                 changed = engines.AskedNotGot(differences, server.log_tail(), measured=True)

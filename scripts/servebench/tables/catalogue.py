@@ -225,10 +225,23 @@ digest text! name in the store
 """,
     ),
     Table(
+        name="prompt_lengths",
+        row="a prompt that a setting was sent, over all rounds and numbers of users",
+        made="measured.prompt_lengths",
+        of=("records",),
+        columns="""
+run text!
+setting text!
+prompt_id text! the document or prompt; of a conversation its first turn
+requests int! successful ones that tell their prompt tokens
+tokens_mean real! prompt tokens
+""",
+    ),
+    Table(
         name="settings",
         row="(run, setting, users), with the smaller and the larger of its rounds",
         made="derived.settings",
-        of=("measurements", "rounds"),
+        of=("measurements", "rounds", "prompt_lengths"),
         columns=_SETTING
         + """
 users int! simulated users
@@ -404,6 +417,9 @@ draft_acceptance real share of the speculated tokens that were accepted
 total_tokens int tokens in the slot when it was released
 truncated bool
 cancelled bool! the client closed the connection
+all_prompt_tokens int the prompt's tokens; null unless the server logs at verbosity 4, as Ollama's does
+cached_tokens int of them from a cache; null as before
+context_shifts int times that tokens were dropped from the context so that the reply could go on
 """,
     ),
     Table(

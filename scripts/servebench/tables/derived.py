@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import permutations
+from statistics import median
 from typing import Any
 
 import pyarrow as pa
@@ -40,17 +41,46 @@ MIXED = {
 _SETTING = [n for n in SCHEMAS["queueing"].names if n in SCHEMAS["measurements"].names and n != "users"]
 
 
-def settings(measurements: pa.Table, rounds: int = 2) -> pa.Table:
+def settings(measurements: pa.Table, rounds: int = 2, prompt_lengths: pa.Table | None = None) -> pa.Table:
     """Make one row per run × setting × users: smaller and larger of the rounds, the line in all of them, marks.
 
-    `rounds` is the number the experiment plans; with a round missing or failed, `meets_line_both_rounds` is null.
+    `rounds` is the number the experiment plans; with a round missing or failed, `meets_line_both_rounds` is null. By
+    `prompt_lengths` a setting whose server makes other prompts than that of the run's first setting is marked.
     Ranges cover the rounds that were measured; a round without output does not count as a round, but as a missed line.
     """
     machines = _machine_of_run(measurements)
-    return table("settings", (_setting_row(rows, rounds, machines) for rows in _groups(measurements, _PLACE)))
+    other = _other_prompts(measurements, prompt_lengths) if prompt_lengths else {}
+    return table("settings", (_setting_row(rows, rounds, machines, other) for rows in _groups(measurements, _PLACE)))
 
 
-def _setting_row(rows: Sequence[Row], rounds: int, machines: Mapping[str, str | None]) -> Row:
+def _other_prompts(measurements: pa.Table, prompt_lengths: pa.Table) -> dict[tuple[str, str], Mark]:
+    """Mark settings (run, setting) whose prompts have other numbers of tokens than those of the run's first setting.
+
+    A server adds its chat template to each document. The same template gives the same number of tokens, but for number
+    lines, whose digits some tokenizers join: their differences have a median of 0.
+    """
+    lengths: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
+    for row in prompt_lengths.to_pylist():
+        lengths[row["run"], row["setting"]][row["prompt_id"]] = row["tokens_mean"]
+    found, first = {}, dict[str, str]()
+    for run, setting in dict.fromkeys(zip(*(measurements[name].to_pylist() for name in _PLACE[:2]), strict=True)):
+        own, than = lengths.get((run, setting)), first.get(run, setting)
+        if not own:
+            continue
+        first[run] = than
+        theirs = lengths[run, than]
+        more = [tokens - theirs[prompt] for prompt, tokens in own.items() if prompt in theirs]
+        if more and abs(median(more)) >= 1:
+            found[run, setting] = mark("other_prompt_tokens", than=than, tokens=median(more))
+    return found
+
+
+def _setting_row(
+    rows: Sequence[Row],
+    rounds: int,
+    machines: Mapping[str, str | None],
+    other_prompts: Mapping[tuple[str, str], Mark],
+) -> Row:
     first, measured = rows[0], [row for row in rows if row["status"] == "ok"]
     good = [row for row in measured if row["output_tok_s"] is not None]
     change, met = largest_change(good), [row["meets_line"] for row in measured]
@@ -68,7 +98,10 @@ def _setting_row(rows: Sequence[Row], rounds: int, machines: Mapping[str, str | 
         "unstable": unstable,
         "largest_change": change and change["change"],
         "reference_only": any(row["reference_only"] for row in good) if good else None,
-        "marks": list(dict.fromkeys(_marks(good, rounds, change, machines))),
+        "marks": [
+            *dict.fromkeys(_marks(good, rounds, change, machines)),
+            *filter(None, [other_prompts.get((first["run"], first["setting"]))]),
+        ],
         "failure": list(dict.fromkeys(failures)),
     }
 

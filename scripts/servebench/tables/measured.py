@@ -23,6 +23,7 @@ from servebench.store.measurements import Discarded, Record
 from servebench.store.records import SessionFacts
 from servebench.tables.catalogue import DETAILS, FIGURES, SCHEMAS
 from servebench.tables.files import Row, table
+from servebench.tables.logged import completed, unsaid
 from servebench.tables.watched import in_window, slowed
 
 SLOW_S, SLOW_AFTER_S = 1.0, 5.0
@@ -87,12 +88,12 @@ _JUDGEMENTS = ("window_s", "meets_line", "in_time_requests", "line_confidence", 
 
 
 def _figures(record: Record, line: Line, foreign: int | None, rule: ForeignUse) -> Mapping[str, Any]:
-    seen = list(slowed(record))
+    seen = [*slowed(record), *unsaid(record)]
     if foreign is not None and foreign >= rule.samples:
         seen.append(mark("foreign_use", samples=foreign, share_percent=100 * rule.share))
     calibration = record.provenance.calibration
     return measurement_figures(
-        record.requests,
+        completed(record),
         record.chunks,
         record.loaded,
         line,
@@ -247,6 +248,25 @@ def _slow(record: Record, limits: tuple[int, int] | None) -> npt.NDArray[np.int6
     inside = np.zeros(len(length), bool) if limits is None else (length >= limits[0]) & (length <= limits[1])
     slow = ttft_s > SLOW_S
     return np.array([(slow & inside).sum(), inside.sum(), (slow & ~inside).sum(), (~inside).sum()], np.int64)
+
+
+def prompt_lengths(records: Sequence[Record]) -> pa.Table:
+    """List the tokens of each prompt as the server of a setting counts them, over all rounds and numbers of users."""
+    counts: dict[tuple[str, str, str], list[int]] = defaultdict(list)
+    for record in sorted((r for r in records if r.status == "ok"), key=order):
+        good = record.requests.filter(pc.equal(record.requests["status"], "ok"))
+        for prompt_id, tokens in zip(good["prompt_id"].to_pylist(), good["prompt_tokens"].to_pylist(), strict=True):
+            name, _, turn = prompt_id.rpartition(" turn ")
+            if tokens is not None and turn in ("1", prompt_id):
+                counts[record.identity.run, record.identity.setting, name or prompt_id].append(tokens)
+    names = ("run", "setting", "prompt_id")
+    return table(
+        "prompt_lengths",
+        (
+            dict(zip(names, place, strict=True)) | {"requests": len(own), "tokens_mean": sum(own) / len(own)}
+            for place, own in counts.items()
+        ),
+    )
 
 
 def ttft(records: Sequence[Record]) -> pa.Table:

@@ -26,7 +26,8 @@ def served(records: Sequence[Record]) -> pa.Table:
     """Make one row per request that got a slot during the measurement, warm-up included, in the log's order."""
     rows = []
     for record in sorted((r for r in records if r.status == "ok" and r.served), key=order):
-        values = (record.served[name] for name in _COLUMNS)
+        unknown = [None] * len(record.served["task"])  # columns that earlier versions did not write
+        values = (record.served.get(name, unknown) for name in _COLUMNS)
         rows += [record.identity.place | dict(zip(_COLUMNS, row, strict=True)) for row in zip(*values, strict=True)]
     return table("served", rows)
 

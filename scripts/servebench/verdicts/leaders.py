@@ -126,6 +126,12 @@ class _Field:
             if all(row["output_tokens_mean"] for row in found)
         }
         marks = list(self.marks[order[0]])
+        marks += [
+            found
+            for name in order[1:]
+            for found in self.marks[name]
+            if found.kind == "other_prompt_tokens" and found.values["than"] in order
+        ]
         if lengths and max(lengths.values()) > ALIKE * min(lengths.values()):
             shortest, longest = (pick(lengths, key=lambda name: lengths[name]) for pick in (min, max))
             marks.append(
@@ -152,6 +158,8 @@ def pairs(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[Claim]:
             continue
         for users in sorted(set(one.users) & set(other.users)):
             fields = [_valid_rounds(measured, rows, s, users, figure, plan.rounds) for s in (other, one)]
+            if differs[0] == "engine" and _prompts_differ(rows, one, other, users):
+                continue  # not the servers alone differ
             if all(fields):
                 found.append((one, other, users, differs[0], noise.ratio(fields[0], fields[1], known)))
     for (one, other, users, differ, ratio), beyond in zip(
@@ -175,6 +183,16 @@ def pairs(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[Claim]:
             error_rate=noise.LEVEL if verdict in ("higher", "lower") else None,
             rows=[f"{one.run}/{s.name}/{users}" for s in (other, one)],
         )
+
+
+def _prompts_differ(rows: Mapping[Cell, Row], one: Setting, other: Setting, users: int) -> bool:
+    """Whether two settings' servers made different prompts of the same documents."""
+    tokens = []
+    for setting in (one, other):
+        row = rows.get((setting.run, setting.name, users))
+        marks = [found for found in (row["marks"] if row else ()) if found.kind == "other_prompt_tokens"]
+        tokens.append(marks[0].values["tokens"] if marks else 0)
+    return tokens[0] != tokens[1]
 
 
 def _valid_rounds(

@@ -1,0 +1,135 @@
+"""Identify the weights of a GGUF whatever the order of its tensors: Ollama writes the files that it is given anew."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import re
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+from servebench.models.checking import Wanted, accept, note, noted
+
+SPLIT = re.compile(r"(.+)-\d{5}-of-(\d{5})\.gguf")
+ALIGNMENT = 32  # of the data of tensors, unless the file says otherwise
+STRING, ARRAY = 8, 9
+SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}  # bytes of a value, by GGUF's type
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 over the tensors of a GGUF, of all parts of a split one; remembered beside the file.
+
+    Two files have the same digest exactly when they have the same tensors: name, type, shape and bytes.
+    """
+    accept(path, Wanted())
+    known = noted(path).get("weights_sha256")
+    if known is None:
+        known = digest(parts(path))
+        note(path, **noted(path), weights_sha256=known)
+    return str(known)
+
+
+def digest(paths: list[Path]) -> str:
+    """Compute the SHA-256 over all tensors of the files, sorted by name."""
+    files = [(tensor, path) for path in paths for tensor in tensors(path)]
+    found = hashlib.sha256()
+    for tensor, path in sorted(files, key=lambda entry: entry[0].name):
+        found.update(json.dumps([tensor.name, tensor.kind, tensor.shape]).encode() + b"\n")
+        with path.open("rb") as file:
+            file.seek(tensor.place)
+            left = tensor.size
+            while left:
+                piece = file.read(min(left, 2**24))
+                if not piece:
+                    raise ValueError(f"{path}: ends within the tensor {tensor.name}")
+                found.update(piece)
+                left -= len(piece)
+    return found.hexdigest()
+
+
+def parts(path: Path) -> list[Path]:
+    """List the parts of a split GGUF, of which `path` is any; a file that is whole is its only part."""
+    split = SPLIT.fullmatch(path.name)
+    if split is None:
+        return [path]
+    count = int(split[2])
+    return [path.with_name(f"{split[1]}-{part:05d}-of-{split[2]}.gguf") for part in range(1, count + 1)]
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """Where a tensor lies in its file; `place` and `size` in bytes, `kind` as ggml numbers its types."""
+
+    name: str
+    kind: int
+    shape: list[int]
+    place: int
+    size: int
+
+
+def tensors(path: Path) -> list[Tensor]:
+    """List the tensors of a GGUF. `gguf.GGUFReader` would take seconds for the tokenizer's lists, which are skipped.
+
+    Raises ValueError for another file, or a type of tensor that `gguf` does not know.
+    """
+    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        if content[:4] != b"GGUF":
+            raise ValueError(f"{path}: is not a GGUF")
+        read = _Cursor(content, 8)
+        count, pairs = read.number("<Q"), read.number("<Q")
+        alignment = ALIGNMENT
+        for _ in range(pairs):
+            name, kind = read.string(), read.number("<I")
+            if name == "general.alignment":
+                alignment = read.number("<I")
+            else:
+                read.skip(kind)
+        listed = [(read.string(), list(read.shape()), read.number("<I"), read.number("<Q")) for _ in range(count)]
+        start = -(-read.at // alignment) * alignment
+    found = []
+    for name, shape, kind, offset in listed:
+        values, size = GGML_QUANT_SIZES[GGMLQuantizationType(kind)]
+        found.append(Tensor(name, kind, shape, start + offset, prod(shape) // values * size))
+    return found
+
+
+class _Cursor:
+    """Read a GGUF's header from a place on."""
+
+    def __init__(self, content: mmap.mmap, at: int) -> None:
+        self.content, self.at = content, at
+
+    def number(self, form: str) -> int:
+        (value,) = struct.unpack_from(form, self.content, self.at)
+        self.at += struct.calcsize(form)
+        return int(value)
+
+    def string(self) -> str:
+        size = self.number("<Q")
+        self.at += size
+        return self.content[self.at - size : self.at].decode()
+
+    def shape(self) -> Iterator[int]:
+        for _ in range(self.number("<I")):
+            yield self.number("<Q")
+
+    def skip(self, kind: int) -> None:
+        """Pass over a value."""
+        if kind == STRING:
+            size = self.number("<Q")
+            self.at += size
+        elif kind == ARRAY:
+            of, count = self.number("<I"), self.number("<Q")
+            if of in SIZES:
+                self.at += SIZES[of] * count
+            else:
+                for _ in range(count):
+                    self.skip(of)
+        else:
+            self.at += SIZES[kind]
