@@ -15,6 +15,8 @@ from judged import both, concluded, only, plan_of, row
 from servebench import claims, verdicts
 from servebench.claims import KINDS, Claim
 from servebench.marks import mark
+from servebench.tables.derived import settings
+from servebench.tables.files import table
 from servebench.words import LANGUAGES, labels
 from servebench.words.claims import said
 
@@ -189,9 +191,8 @@ def test_servers_that_make_other_prompts_are_no_pair_and_the_leader_says_so() ->
             for name, added in (("llama-np16", 0), ("llama-np64", more))
             for n in range(3)
         ]
-        measured = table("measurements", rows)
-        made = settings(measured, plan.rounds, table("prompt_lengths", lengths))
-        return list(verdicts.conclude({"measurements": measured, "settings": made}, plan))
+        made = settings(table("measurements", rows), plan.rounds, table("prompt_lengths", lengths))
+        return concluded(plan, rows, settings=made)
 
     assert only(found(0), "pair").values["differs"] == "engine"
     other = mark("other_prompt_tokens", than="llama-np16", tokens=21.0)
