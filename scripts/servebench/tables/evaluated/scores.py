@@ -21,7 +21,10 @@ from servebench.tasks.task import OUTCOMES, Answer
 
 
 def rescored(answers: pa.Table, questions: Questions) -> pa.Table:
-    """Score the answers anew from their raw texts, by the present rules."""
+    """Score the answers from their raw texts by the present rules.
+
+    The scores in `evaluations/TARGET.parquet` are those of the rules on the day it was written.
+    """
     replied = iter(read_answers(answers, questions))
     return table(
         "answers",
