@@ -16,6 +16,7 @@ from servebench import configuration, tables
 from servebench import plan as planning
 from servebench.cli import compare
 from servebench.report import comparison, comparison_page
+from servebench.words import spoken
 
 CELL = {
     "run": "main",
@@ -157,7 +158,7 @@ def test_the_page_says_it_in_both_languages_and_fetches_nothing() -> None:
     far = {"output_tok_s_min": 150.0, "output_tok_s_max": 156.0}
     found = comparison.compare(experiment({}), experiment(far, name="another", fingerprint="<b>"))
     page = comparison_page.page(found)
-    assert "separated in 1 of 1 pair; B is higher in 1 of them, lower in 0." in page
+    assert spoken("page.compare.counts", separated=1, pairs=1, higher=1, lower=0)["en"] in page
     assert "1 組のうち 1 組で差があり" in page
     assert "not separated by these rounds" in page
     assert "&lt;b&gt;" in page and "<code><b></code>" not in page

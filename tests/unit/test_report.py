@@ -16,7 +16,7 @@ from servebench import claims, configuration, schema, tables, verdicts
 from servebench.marks import mark
 from servebench.report import content, evaluated, first, published, ranges
 from servebench.report import page as page_
-from servebench.words import LANGUAGES, labels, marks
+from servebench.words import LANGUAGES, comparisons, labels, marks, spoken
 from servebench.words import claims as spoken_claims
 from servebench.words.numbers import digits, span
 
@@ -228,7 +228,7 @@ def test_the_machine_stands_with_its_cores_and_memory_where_they_are_known() -> 
     assert "<dd>NVIDIA H200</dd>" in page_.page(content_of, plan)
     rows = [row | {"machine_memory_gib": 503.4} for row in content_of["sessions"].to_pylist()]
     page = page_.page(content_of | {"sessions": tables.table("sessions", rows)}, plan)
-    assert "NVIDIA H200, in a machine with 96 cores and 503 GiB of memory" in page
+    assert spoken("page.conditions.machine_text", name="NVIDIA H200", cores=96, memory="503")["en"] in page
 
 
 def conditions(page: str) -> str:
@@ -280,7 +280,8 @@ def test_the_way_to_a_server_at_a_url_stands_under_conditions() -> None:
             row |= {"round_trip_p50_s": 0.02 * row["round"], "round_trip_min_s": 0.019, "round_trip_max_s": 0.3}
     launches["sessions"] = tables.table("sessions", rows)
     text = conditions(page_.page(launches, plan))
-    assert "vllm-bf16: 20.0–40.0 ms (median at each launch), single ones 19.0–300 ms." in text
+    found = {"setting": "vllm-bf16", "p50": "20.0–40.0", "range": "19.0–300"}
+    assert spoken("page.conditions.round_trip_text", **found)["en"] in text
     assert "No network" not in text and "llama-np16: not measured" not in text
 
 
@@ -317,12 +318,14 @@ def test_targets_stand_with_file_engine_and_what_to_know_of_them() -> None:
     rows = [q4_0, failed, target("Q8_0", baseline=True)]
     page = page_.page({"targets": tables.table("targets", rows)}, plan)
     text = page[page.index('id="h-evaluated"') : page.index('id="h-charts">')]
-    assert "Each of 3 targets was asked 28 questions, 2 times; Q8_0 is the baseline." in text
+    asked = {"targets": 3, "questions": 28, "repeats": 2, "baseline": "Q8_0"}
+    assert spoken("page.evaluated.lead", **asked)["en"] in text
     assert "50 of 56" in text and "sha256:abababababab…" in text
     assert "differ from the baseline&#39;s" in text
     assert "同じ問いのトークン列が基準と違う" in text and "回答なし：56 問のうち 6 問" in text
     assert "out of &lt;memory&gt;" in text
-    assert text.count("Made from the Q4_1 file, so it can be no better than Q4_1.") == 2
+    own_note = plan.models["smollm2-q4_0"].note
+    assert own_note and text.count(own_note["en"]) == 2
     assert "were not to be evaluated" in text
     bare = {key: msgspec.structs.replace(model, note=None) for key, model in plan.models.items()}
     targets = {
@@ -333,7 +336,7 @@ def test_targets_stand_with_file_engine_and_what_to_know_of_them() -> None:
         plan, models=bare, evaluations=msgspec.structs.replace(plan.evaluations, targets=targets)
     )
     page = page_.page({"targets": tables.table("targets", rows)}, plain)
-    assert page.count("Made from SmolLM2-135M-Instruct Q4_1, so it can be no better than it.") == 2
+    assert page.count(spoken("page.evaluated.requantized", source="SmolLM2-135M-Instruct Q4_1")["en"]) == 2
 
 
 def compared(**changes: Any) -> dict[str, Any]:
@@ -358,23 +361,17 @@ def test_each_comparison_with_the_baseline_stands_as_a_sentence_with_its_flips()
         ("compared-mgsm", 3, True),
         ("compared-proof_fixed", 1, False),
     ]
-    assert found[0].note is not None and found[0].note["en"] == (
-        "a difference was found in 1 of 3 comparisons; 1 could not have become significant"
-    )
+    assert found[0].note == spoken("page.evaluated.verdicts", all=3, found=1, impossible=1)
     said = {str(row[0]): dict(row[2]) for row in found[0].rows}
-    assert said["Q4_1"]["en"] == (
-        "no difference detected (n discordant 17; a difference under 5.7 points would have been missed). Flips: 12 "
-        "only of the baseline, 5 only of the target; of the baseline against itself, 3 only in its first repeat and 4 "
-        "only in its second."
-    )
-    assert "Q4_0 is lower than Q8_0 by 9.6 points" in said["Q4_0"]["en"] and "after Holm" in said["Q4_0"]["en"]
-    assert said["Q5_0"]["en"].startswith("cannot be significant: n discordant 1. Flips: 1 only of the baseline, 0 only")
-    assert said["Q5_0"]["en"].endswith("how far the baseline differs from itself is not known.")
-    assert (
-        "基準だけ 12 問、対象だけ 5 問" in said["Q4_1"]["ja"]
-        and "1 回目だけ 3 問、2 回目だけ 4 問" in said["Q4_1"]["ja"]
-    )
-    assert "有意になり得ない（不一致 1 問）" in said["Q5_0"]["ja"]
+    flips = {
+        "Q4_1": spoken("page.evaluated.flips", base_only=12, other_only=5, first=3, second=4),
+        "Q4_0": spoken("page.evaluated.flips", base_only=12, other_only=5, first=3, second=4),
+        "Q5_0": spoken("page.evaluated.flips_once", base_only=1, other_only=0),
+    }
+    for row in rows[:3]:
+        for language, stop in (("en", ". "), ("ja", "。")):
+            verdict = comparisons.said(row)[language]
+            assert said[row["target"]][language] == verdict + stop + flips[row["target"]][language]
     page = page_.page({"comparisons": tables.table("comparisons", rows)}, plan_evaluated(under_load=False))
     text = html.unescape(page[page.index('id="h-evaluated"') : page.index('id="h-charts">')])
     for fold in found:
