@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servebench.faults import Fault
-from servebench.load.arrivals import Entry, Pause, read_trace, schedule_ns
+from servebench.load.arrivals import Pause, schedule_ns
+from servebench.load.traces import Entry, read_trace
 from servebench.load.users import Dispatcher
 
 
@@ -106,7 +107,7 @@ def test_a_trace_as_it_is_read(tmp_path):
     chat = [{"role": "user", "content": "b"}]
     lines = [{"arrival_s": 0, "prompt": "a"}, {"arrival_s": 0, "messages": chat, "max_tokens": 3}]
     path.write_text("\n\n".join(map(json.dumps, lines)), encoding="utf-8")
-    first, second = read_trace(str(path))
+    first, second = read_trace(str(path)).entries
     assert first == Entry(1, 0.0, [{"role": "user", "content": "a"}], None)
     assert second == Entry(3, 0.0, chat, 3)
 

@@ -1,5 +1,6 @@
 """Prompts and replies of a given length, counted as the server counts them."""
 
+import json
 import re
 from collections import Counter
 
@@ -120,3 +121,26 @@ def test_other_lengths_than_asked_are_marks():
         measured = measure(Endpoint(url=server.url, model="m"), workload, 1)
     found = measurement_figures(measured.requests, measured.chunks, measured.meta, Line())
     assert mark("replies_ended_early", replies=4, requests=4) in found["invalid_reasons"]
+
+
+def test_a_trace_of_lengths_is_replayed_with_these_lengths(tmp_path):
+    path = tmp_path / "mooncake.jsonl"
+    lines = [(0, 1100, 3, [1, 2, 3]), (40, 1500, 2, [1, 2, 4]), (80, 40, 4, [5])]
+    keys = ("timestamp", "input_length", "output_length", "hash_ids")
+    path.write_text("".join(json.dumps(dict(zip(keys, line, strict=True))) + "\n" for line in lines))
+    with CountingServer(tokenize=True) as server:
+        workload = Workload(mode="trace", trace=str(path), trace_speed=2.0)
+        measured = measure(Endpoint(url=server.url, model="m"), workload, 1)
+    bodies = sent(server)
+    assert all(
+        abs(prompt_tokens(body) - line[1]) <= 0.01 * line[1] + 1 for body, line in zip(bodies, lines, strict=True)
+    )
+    assert [(body["max_tokens"], body["min_tokens"]) for body in bodies] == [(3, 3), (2, 2), (4, 4)]
+    first, second, other = (body["messages"][-1]["content"] for body in bodies)
+    third = first.rindex("No. ") + 4
+    assert first[:third] == second[:third], "the first two blocks are the same"
+    assert first[third : third + 12] != second[third : third + 12]
+    assert first[:16] != other[:16]
+    due_ns = measured.requests["scheduled_ns"].to_pylist()
+    assert [round((at - due_ns[0]) / 1e6) for at in due_ns] == [0, 20, 40]
+    assert (measured.meta.prompts.name, measured.meta.prompts.prompts) == ("mooncake.jsonl", 3)

@@ -224,7 +224,8 @@ def test_a_measurement_is_not_overwritten(tmp_path):
     ("arguments", "words"),
     [
         (["--trace", "t.jsonl", "--shared-prefix", 100], "--shared-prefix has no effect with --trace"),
-        (["--trace", "t.jsonl", "--prompts", "ja-business"], "--prompts has no effect with --trace"),
+        (["--speed", 2], "--speed has no effect without --trace"),
+        (["--trace", "t.jsonl", "--first", "10x"], "--first: '10x' is not a time; write 90s, 10m or 1h"),
         (["--arrivals", "constant"], "--arrivals has no effect without --rate"),
         (["--rate", 4, "--think", 2], "--think has no effect with --rate"),
         (["--users", "1,x"], "--users: '1,x' is not positive integers"),

@@ -163,8 +163,7 @@ USER = {"role": "user", "content": "q"}
         ([{"messages": [USER, {"role": "user", "content": None}]}], r"p\.jsonl:1: messages: message 2: content: None"),
         ([{"messages": [{"role": "user", "content": 5}]}], r"message 1: content: 5 is not a string"),
         ([{"messages": [{"role": "user", "content": ["a"]}]}], r"message 1: content: \['a'\] is not a string"),
-        ([{"conversations": {}}], r"p\.jsonl:1: conversations: is not a list of objects"),
-        ([{"conversations": [{"from": "human"}]}], r"p\.jsonl:1: conversations: is not a list of objects"),
+        ([{"conversations": {}}], r"p\.jsonl: holds no prompts"),
         ([{"conversations": [{"from": "gpt", "value": "a"}]}], r"p\.jsonl: holds no prompts"),
         ([""], r"p\.jsonl: holds no prompts"),
     ],
@@ -187,11 +186,18 @@ def test_conversations_in_which_nobody_asks_are_skipped_and_counted(file):
         return {"conversations": [{"from": who, "value": words} for who, words in turns]}
 
     asked = said(("human", "q"), ("gpt", None))
-    unasked = [said(), said(("gpt", "a")), said(("human", None)), said(("human", "q"), ("human", ""))]
+    unasked = [
+        {"conversations": {}},
+        {"conversations": [{"from": "human"}]},
+        said(),
+        said(("gpt", "a")),
+        said(("human", None)),
+        said(("human", "q"), ("human", "")),
+    ]
     without_words = said(("system", None), ("human", "q"))
     prompts = source(file(json.dumps([*unasked, asked, without_words]), name="s.json"))
-    assert prompts.request(0) == ("5", [{"role": "user", "content": "q"}])
-    assert (prompts.describe()["prompts"], prompts.describe()["skipped"]) == (1, 5)
+    assert prompts.request(0) == ("7", [{"role": "user", "content": "q"}])
+    assert (prompts.describe()["prompts"], prompts.describe()["skipped"]) == (1, 7)
 
 
 @pytest.mark.parametrize(
@@ -261,3 +267,17 @@ def test_json_that_is_no_sharegpt(file):
 def test_unknown_names_say_which_there_are():
     with pytest.raises(Fault, match="'nothing' is neither a file nor a prompt set; built-in sets: en-short"):
         source("nothing")
+
+
+def test_a_batch_of_openai_and_a_plain_text_file(file):
+    messages = [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}]
+    batch = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": messages}}
+    assert source(file(batch)).request(0) == ("a", messages)
+    prompts = source(file("first line", "", "second line", name="p.txt"))
+    asked = dict(prompts.request(n) for n in range(2))
+    assert {name: found[0]["content"].partition("\n")[2] for name, found in asked.items()} == {
+        "line 1": "first line",
+        "line 3": "second line",
+    }
+    with pytest.raises(Fault, match=r"p\.jsonl:1: body: messages: \[\] is not a list of messages"):
+        source(file({"body": {"messages": []}}, name="p.jsonl"))

@@ -9,10 +9,11 @@ import pytest
 from servebench.configuration import sections
 from servebench.configuration.schema import schema
 from servebench.faults import Fault
-from servebench.load.arrivals import Pause, read_trace
+from servebench.load.arrivals import Pause
 from servebench.load.endpoint import Endpoint
 from servebench.load.line import Line
 from servebench.load.requests import Requests
+from servebench.load.traces import read_trace
 from servebench.load.workload import Workload
 
 # What both take as numbers, except what is sent on to the server as it is given.

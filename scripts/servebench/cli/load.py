@@ -262,8 +262,8 @@ def _print_summary(
         table.add_row(words, value)
     console.print(table)
     if meta.prompts and meta.prompts.skipped:
-        words = "conversations without a question were skipped"
-        console.print(f"[yellow]{meta.prompts.name}: {meta.prompts.skipped} {words}")
+        words = "requests that had failed" if meta.mode == "trace" else "conversations without a question"
+        console.print(f"[yellow]{meta.prompts.name}: {meta.prompts.skipped} {words} were skipped")
     if found["invalid_reasons"]:
         reasons = printable(marks.told(found["invalid_reasons"], "en"))
         console.print(f"not valid: {reasons}", style="yellow", markup=False)
@@ -315,21 +315,39 @@ def mode(values: dict[str, Any]) -> str:
     found = next(iter([*ways, *asked]), "closed")
     unused = [key for key in _UNUSED.get(found, ()) if values[key] is not None]
     unused += ["arrivals"] if values["arrivals"] != Workload.arrivals and found != "open" else []
-    unused += ["prompts"] if values["prompts"] != Workload.prompts and found == "trace" else []
+    unused += [
+        key for key in ("trace_speed", "trace_first_s") if values[key] != vars(Workload())[key] and found != "trace"
+    ]
     if unused:
-        option = "--" + {"shared_prefix_tokens": "shared-prefix"}.get(unused[0], unused[0])
-        why = "without --rate" if unused == ["arrivals"] else f"with --{MODES[found].needs}"
+        option = _OPTIONS.get(unused[0], f"--{unused[0]}")
+        needs = {"arrivals": "--rate", "trace_speed": "--trace", "trace_first_s": "--trace"}.get(unused[0])
+        why = f"without {needs}" if needs else f"with --{MODES[found].needs}"
         raise typer.BadParameter(f"{option} has no effect {why}; leave it out")
     return found
 
 
-# Options that a mode cannot use.
+# Options that are not named as their keys, and keys that a mode cannot use.
+_OPTIONS = {"shared_prefix_tokens": "--shared-prefix", "trace_speed": "--speed", "trace_first_s": "--first"}
 _UNUSED = {"trace": ("shared_prefix_tokens", "system", "instruction", "think"), "open": ("think",)}
 
 
 def tokens(given: str | None) -> int | str | None:
     """Read `--input-tokens` or `--output-tokens`: a number, or the name of a distribution."""
     return int(given) if given is not None and given.isdecimal() else given
+
+
+def seconds(given: str | None) -> float | None:
+    """Read `--first`: "90", "90s", "10m" or "1h"."""
+    if given is None:
+        return None
+    number, unit = (given[:-1], given[-1]) if given[-1:] in _UNITS else (given, "s")
+    try:
+        return float(number) * _UNITS[unit]
+    except ValueError:
+        raise typer.BadParameter(f"--first: {given!r} is not a time; write 90s, 10m or 1h") from None
+
+
+_UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
 def json_object(text: str) -> dict[str, Any]:

@@ -172,7 +172,11 @@ def load(
         Option(help="Pause before the next request: SECONDS, exp:MEAN, uniform:LOW,HIGH or lognormal:MEAN,SIGMA."),
     ] = None,
     turns: Annotated[int | None, Option(help="Hold conversations of this many turns with growing history.")] = None,
-    trace: Annotated[Path | None, Option(help="JSONL of arrival_s, prompt or messages, max_tokens.")] = None,
+    trace: Annotated[
+        Path | None, Option(help="Replay arrivals: our JSONL, Mooncake's JSONL, or the CSV of Azure or BurstGPT.")
+    ] = None,
+    speed: Annotated[float, Option(help="Let the trace run so many times as fast.")] = _LOAD.trace_speed,
+    first: Annotated[str | None, Option(help="Only the first part of the trace: 90s, 10m or 1h.")] = None,
     shared_prefix: Annotated[
         int | None, Option(help="About this many tokens of system prompt, the same for all.")
     ] = None,
@@ -232,6 +236,8 @@ def load(
         "think": think,
         "turns": turns,
         "trace": None if trace is None else str(trace),
+        "trace_speed": speed,
+        "trace_first_s": load.seconds(first),
         "shared_prefix_tokens": shared_prefix,
         "system": system,
         "instruction": instruction,

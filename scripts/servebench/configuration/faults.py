@@ -21,10 +21,11 @@ from servebench.configuration.workloads import workload
 from servebench.engines import ADAPTERS, Adapter
 from servebench.faults import Fault
 from servebench.load import prompts as prompt_sets
-from servebench.load.arrivals import Pause, read_trace
+from servebench.load.arrivals import Pause
 from servebench.load.endpoint import Endpoint
 from servebench.load.lengths import Lengths
 from servebench.load.modes import MODES
+from servebench.load.traces import read_trace
 from servebench.load.workload import Workload
 from servebench.plan import Runtime
 from servebench.tasks import MEASURES, TASKS, sets
@@ -346,7 +347,7 @@ def _workload_faults(load: Mapping[str, Any], origin: Origin) -> Iterator[str]:
         "prompts": partial(_read_prompts, load),
         "prompt_tokens": partial(Lengths.parse, ""),
         "reply_tokens": partial(Lengths.parse, ""),
-        "trace": _read_trace,
+        "trace": partial(_read_trace, load),
         "think": Pause.parse,
     }
     for key, check in checks.items():
@@ -373,5 +374,5 @@ def _read_prompts(load: Mapping[str, Any], name: str) -> None:
     prompt_sets.load(Workload(prompts=str(path), shared_prefix_tokens=load.get("shared_prefix_tokens")), 0)
 
 
-def _read_trace(name: str) -> None:
-    read_trace(str(ROOT / name))
+def _read_trace(load: Mapping[str, Any], name: str) -> None:
+    read_trace(str(ROOT / name), load.get("trace_speed", 1.0), load.get("trace_first_s"))

@@ -256,9 +256,13 @@ class Workload(Section):
     trace: Annotated[
         Words | UnsetType,
         _says(
-            "For `trace`: a JSONL file of arrivals, by its path from the project's root. If its content changes, "
-            "everything is measured again."
+            "For `trace`: a file of arrivals, by its path from the project's root: our JSONL, Mooncake's, or the CSV "
+            "of Azure or BurstGPT (`docs/load.md`). If its content changes, everything is measured again."
         ),
+    ] = UNSET
+    trace_speed: Annotated[Positive | UnsetType, _says("For `trace`: how many times as fast it runs.")] = UNSET
+    trace_first_s: Annotated[
+        Positive | UnsetType, _says("For `trace`: only the requests of its first so many seconds.")
     ] = UNSET
     shared_prefix_tokens: Annotated[
         Count | UnsetType, _says("For `shared-prefix`: length of the system prompt that all requests share.")

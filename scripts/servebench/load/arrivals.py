@@ -1,17 +1,13 @@
-"""Decide when to send requests: users' pauses, arrival processes, recorded traces."""
+"""Decide when to send requests: users' pauses, arrival processes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import log
-from pathlib import Path
 from random import Random
-from typing import Any
 
 from servebench.faults import Fault
-from servebench.load import jsonl
-from servebench.load.prompts import chat
 from servebench.load.workload import MOST
 
 
@@ -83,45 +79,3 @@ def schedule_ns(
     while True:
         at_ns += random.expovariate(rate / processes) * 1e9
         yield round(at_ns)
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """Hold one request of a trace; `line` is its line in the file, from 1."""
-
-    line: int
-    arrival_s: float
-    messages: list[dict[str, Any]]
-    max_tokens: int | None
-
-
-def read_trace(path: str) -> list[Entry]:
-    """Read a JSONL file of `{"arrival_s": 0.25, "prompt": "…" | "messages": […], "max_tokens": 100}`, by arrival.
-
-    An entry without `max_tokens` takes the workload's. Prompts are sent unchanged, so a prompt cache may serve prompts
-    that the trace repeats. Raises Fault.
-    """
-    entries: list[Entry] = []
-    for where, number, item in jsonl.lines(Path(path)):
-        entry = _entry(where, number, item)
-        if entries and entry.arrival_s < entries[-1].arrival_s:
-            before = f"{entries[-1].arrival_s} of line {entries[-1].line}"
-            raise Fault(f"{where}: arrival_s: {entry.arrival_s} is before the {before}; sort the lines by arrival_s")
-        entries.append(entry)
-    if not entries:
-        raise Fault(f"{path}: holds no requests; give one JSON object a line")
-    return entries
-
-
-def _entry(where: str, number: int, item: dict[str, Any]) -> Entry:
-    arrival_s: Any = item.get("arrival_s")
-    max_tokens = item.get("max_tokens")
-    if type(arrival_s) not in (int, float) or not 0 <= arrival_s <= MOST:
-        raise Fault(f"{where}: arrival_s: {arrival_s!r:.60} is not a number of seconds from 0 to {MOST:g}; give one")
-    if max_tokens is not None and (type(max_tokens) is not int or not 1 <= max_tokens <= MOST):
-        raise Fault(f"{where}: max_tokens: {max_tokens!r:.60} is not a positive integer; give one or leave it out")
-    if "messages" in item:
-        messages = chat(where, item)
-    else:
-        messages = [{"role": "user", "content": jsonl.text(where, item, "prompt")}]
-    return Entry(number, float(arrival_s), messages, max_tokens)

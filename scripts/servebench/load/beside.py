@@ -52,7 +52,7 @@ async def loaded(
     if workload.way.ends_itself:
         raise Fault(f"workload.mode: {workload.mode!r} ends by itself; nothing can be asked beside it")
     requests = check(endpoint, workload, users, seed)
-    cuts = lengths.fitted(endpoint, workload, requests.source).cuts
+    fitted = lengths.fitted(endpoint, workload, requests.source)
     counts = Counts(users)
     with tempfile.TemporaryDirectory(prefix="servebench-load-") as directory:
         jobs = divide(
@@ -63,7 +63,7 @@ async def loaded(
             seed=seed,
             directory=directory,
             recorded=False,
-            cuts=cuts,
+            fitted=fitted,
         )
         with Workers(jobs, cpus) as workers:
             await _until(workers, counts, lambda: workers.all("ready"))

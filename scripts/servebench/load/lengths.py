@@ -22,11 +22,14 @@ from servebench.load.endpoint import CHAT, Endpoint
 from servebench.load.prompts import NUMBERS, PromptSource, number, running
 from servebench.load.reply import Completion, ReplyError, completion
 from servebench.load.tokens import counter
+from servebench.load.traces import BLOCK
 from servebench.load.workload import Workload
 
 # Texts of one measurement: quantiles of the distribution, each sent about equally often. Fewer where they are long,
 # or where each count costs a completion.
 TEXTS, FEW_TEXTS, ALL_TOKENS = 64, 8, 131_072
+# Texts of a trace's blocks, and the tokens at which each is cut.
+BLOCK_TEXTS, POINTS = 32, (128, 256, 384, BLOCK)
 # Trials for one text. Where each costs a completion, a text within this share of its length is good enough.
 _TRIALS, _NEAR = 24, 0.005
 # Characters per token: a first guess, and more than any tokenizer has on average in prose; and the most tokens that a
@@ -91,35 +94,45 @@ class Counter:
 
 @dataclass(frozen=True)
 class Fitted:
-    """Hold (tokens, characters) of each prompt, and `Counter.how`; neither without `prompt_tokens`."""
+    """Hold (tokens, characters) of each text that was cut, `Counter.how` and `Counter.added`; empty where none was."""
 
     cuts: list[tuple[int, int]] = field(default_factory=list)
     how: str | None = None
+    added: int = 0
 
 
-def fitted(endpoint: Endpoint, workload: Workload, source: PromptSource) -> Fitted:
-    """Find where to cut a set's texts so that prompts have the workload's `prompt_tokens`.
+def fitted(endpoint: Endpoint, workload: Workload, source: PromptSource, *, blocks: bool = False) -> Fitted:
+    """Find where to cut a set's texts so that prompts have the workload's `prompt_tokens`; or the blocks of a trace.
 
     Asks the server, or reads the workload's `tokenizer`. Raises Fault.
     """
-    if workload.prompt_tokens is None:
+    if workload.prompt_tokens is None and not blocks:
         return Fitted()
-    wanted = Lengths.parse("workload.prompt_tokens", workload.prompt_tokens)
     head = f"No. {number(source.number_seed, NUMBERS - 1):012d}\n"
     counted = counter_of(endpoint, workload, head + running(source.entries, 0, 400))
+    least = counted.count(head) + counted.added
+    cuts: list[tuple[int, int]] = []
+    ratio = _CHARS_PER_TOKEN
+    if blocks:
+        places, texts = (POINTS, BLOCK_TEXTS) if counted.how != "usage" else ((BLOCK,), FEW_TEXTS)
+        for i in range(texts):
+            text = running(source.entries, i * len(source.entries) // texts, _MOST_CHARS_PER_TOKEN * BLOCK)
+            cuts.append((least - counted.added, 0))
+            for tokens in places:
+                chars, ratio = _fit(counted, head, least, text, tokens + counted.added, ratio)
+                cuts.append((tokens, chars))
+        return Fitted(cuts, counted.how, counted.added)
+    wanted = Lengths.parse("workload.prompt_tokens", workload.prompt_tokens or 0)
     texts = FEW_TEXTS if counted.how == "usage" else round(ALL_TOKENS / wanted.mean)
     sizes = wanted.sample(min(max(texts, FEW_TEXTS), TEXTS))
-    least = counted.count(head) + counted.added
     if sizes[0] < least and wanted.constant is not None:
         needs = f"the chat template and the number line alone have {least} tokens"
         raise Fault(f"workload.prompt_tokens: {sizes[0]} is too few: {needs}; give more")
-    cuts: list[tuple[int, int]] = []
-    ratio = _CHARS_PER_TOKEN
     for i, tokens in enumerate(sizes):
         text = running(source.entries, i * len(source.entries) // len(sizes), _MOST_CHARS_PER_TOKEN * tokens)
         chars, ratio = _fit(counted, head, least, text, max(tokens, least), ratio)
         cuts.append((tokens, chars))
-    return Fitted(cuts, counted.how)
+    return Fitted(cuts, counted.how, counted.added)
 
 
 def _fit(counted: Counter, head: str, least: int, text: str, tokens: int, ratio: float) -> tuple[int, float]:

@@ -4,7 +4,7 @@ A prompt made from a document is the instruction, a line with a number unique to
 So no document is ever served from a prompt cache, though the head before the number may be (docs/load.md).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
@@ -85,10 +85,8 @@ class PromptSource:
 
     def describe(self) -> dict[str, Any]:
         """Return, JSON-able, the number of prompts and the lengths (characters) of their messages with number lines."""
-        chars = np.array([sum(len(said(m)) for m in self._messages(entry, 0)) for entry in self.entries])
-        ranks = np.percentile(chars, (0, 5, 50, 95, 100), method="inverted_cdf")
-        lengths = dict(zip(("min", "p5", "p50", "p95", "max"), map(int, ranks), strict=True))
-        return {"name": self.name, "prompts": len(chars), "skipped": self.skipped, "prompt_chars": lengths}
+        lengths = prompt_chars(self._messages(entry, 0) for entry in self.entries)
+        return {"name": self.name, "prompts": len(self.entries), "skipped": self.skipped, "prompt_chars": lengths}
 
     def _messages(self, entry: Entry, n: int) -> list[Message]:
         messages = entry.messages
@@ -107,7 +105,7 @@ class PromptSource:
     @cached_property
     def _order(self) -> list[Entry]:
         lots = enumerate(self.entries)
-        return [entry for _, entry in sorted(lots, key=lambda item: _lot(f"{self.seed} place of {item[0]}"))]
+        return [entry for _, entry in sorted(lots, key=lambda item: hashed(f"{self.seed} place of {item[0]}"))]
 
 
 def number(seed: int, n: int) -> int:
@@ -115,7 +113,7 @@ def number(seed: int, n: int) -> int:
 
     Each seed starts at a number of its own: two measurements of 10,000 requests share numbers once in 50 million times.
     """
-    return (_lot(f"{seed} number line") + n * _STEP) % NUMBERS
+    return (hashed(f"{seed} number line") + n * _STEP) % NUMBERS
 
 
 def load(
@@ -123,11 +121,12 @@ def load(
 ) -> PromptSource:
     """Load the prompts that a workload names: a built-in set, a folder with a set.yaml, or a file.
 
-    A file is JSONL with `prompt` (a document, which gets instruction and number line) or `messages` (sent unchanged) in
-    each line, or ShareGPT, JSON or JSONL, with `conversations` (their replies are not sent; conversations without a
-    question are skipped and counted). `system` and `instruction` of the workload replace the set's; messages that begin
-    with a system message keep it. `shared_prefix_tokens` puts about that many tokens of the prompts' own texts at the
-    head of the system message. `seed` decides the order and `number_seed` (None: `seed`) the number lines.
+    A file is plain text (*.txt) with a document in each line; JSONL of OpenAI's batch interface, of whose `body` the
+    messages are sent; JSONL with `prompt` (a document, which gets instruction and number line) or `messages` (sent
+    unchanged) in each line; or ShareGPT, JSON or JSONL, with `conversations` (their replies are not sent; conversations
+    without a question are skipped and counted). `system` and `instruction` of the workload replace the set's; messages
+    that begin with a system message keep it. `shared_prefix_tokens` puts about that many tokens of the prompts' own
+    texts at the head of the system message. `seed` decides the order and `number_seed` (None: `seed`) the number lines.
 
     With `prompt_tokens`, the prompts are texts made of the set's documents, without its system message and instruction:
     one for each (tokens, characters) of `cuts`, which `lengths.fitted` finds. Raises Fault.
@@ -189,6 +188,13 @@ def running(entries: Sequence[Entry], start: int, chars: int) -> str:
     return "".join(pieces)
 
 
+def prompt_chars(prompts: Iterable[Sequence[Message]]) -> dict[str, int]:
+    """Return min, p5, p50, p95 and max of the prompts' lengths, characters."""
+    chars = np.array([sum(len(said(message)) for message in messages) for messages in prompts])
+    ranks = np.percentile(chars, (0, 5, 50, 95, 100), method="inverted_cdf")
+    return dict(zip(("min", "p5", "p50", "p95", "max"), map(int, ranks), strict=True))
+
+
 def said(message: Message) -> str:
     """Return the text of a message: a string, its parts joined, or "" for a tool call without text."""
     content = message.get("content") or ""
@@ -211,7 +217,7 @@ def chat(where: str, item: dict[str, Any]) -> list[Message]:
     return messages
 
 
-def _lot(what: str) -> int:
+def hashed(what: str) -> int:
     """Hash `what` to a number below 2^64 that is the same in every version of Python."""
     return int.from_bytes(sha256(what.encode()).digest()[:8])
 
@@ -265,6 +271,9 @@ def _set_entries(folder: Path) -> list[Entry]:
 
 def _file_entries(path: Path) -> list[Entry | None]:
     """Read the prompts of a file; None for each conversation that is skipped."""
+    if path.suffix == ".txt":
+        lines = jsonl.read(path).decode(errors="replace").splitlines()
+        return [Entry(f"line {i}", line) for i, line in enumerate(lines, 1) if line.strip()]
     if path.suffix == ".jsonl":
         return [_entry(where, i, line) for where, i, line in jsonl.lines(path)]
     items = jsonl.value(str(path), jsonl.read(path), "name a file of JSON lines *.jsonl")
@@ -281,11 +290,13 @@ def _entry(where: str, i: int, item: dict[str, Any]) -> Entry | None:
         return Entry(id, jsonl.text(where, item, "prompt"))
     if "messages" in item:
         return Entry(id, messages=chat(where, item))
+    if isinstance(asked := item.get("body"), dict) and "messages" in asked:
+        return Entry(str(item.get("custom_id", i)), messages=chat(f"{where}: body", asked))
     if "conversations" not in item:
         raise Fault(f"{where}: has neither `prompt` nor `messages` nor `conversations`; add one")
     turns = item["conversations"]
     if not isinstance(turns, list) or not all(isinstance(m, dict) and "from" in m and "value" in m for m in turns):
-        raise Fault(f"{where}: conversations: is not a list of objects with `from` and `value`; make it one")
+        return None
     system = [m["value"] for m in turns if m["from"] == "system"][:1]
     asked = [m["value"] for m in turns if m["from"] in ("human", "user")]
     if not asked or not all(isinstance(words, str) and words for words in (*system, *asked)):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from random import Random
+from typing import Any
 
 import httpx
 import msgspec
@@ -12,13 +15,15 @@ import msgspec
 from servebench import __version__
 from servebench.faults import Fault
 from servebench.load import body, prompts
-from servebench.load.arrivals import read_trace
 from servebench.load.endpoint import Endpoint
 from servebench.load.exchange import Exchange
-from servebench.load.lengths import Lengths
+from servebench.load.lengths import Fitted, Lengths
 from servebench.load.stream import parse
+from servebench.load.traces import Blocks, Entry, Trace, read_trace
 from servebench.load.transport import head
 from servebench.load.workload import Workload
+
+_UNFITTED = Fitted()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +46,15 @@ class Requests:
         workload: Workload,
         seed: int,
         number_seed: int | None = None,
-        cuts: Sequence[tuple[int, int]] = (),
+        fitted: Fitted = _UNFITTED,
     ) -> None:
+        self.source = prompts.load(workload, seed, number_seed, fitted.cuts)
         self._trace = workload.trace
-        self.source = prompts.load(workload, seed, number_seed, cuts)
+        self.arrivals: Trace | None = None
+        if workload.mode == "trace":
+            assert workload.trace is not None
+            self.arrivals = read_trace(workload.trace, workload.trace_speed, workload.trace_first_s)
+        self._blocks = _blocks(self.source, fitted) if self.lengths_only else None
         self._seed = seed
         self._reply_tokens: Lengths | None = None
         if workload.reply_tokens is not None:
@@ -73,7 +83,7 @@ class Requests:
             "seed": workload.seed,
         }
         # Exactly so many tokens, for the engines that take these wishes; min_tokens is set for each request.
-        exact = {} if self._reply_tokens is None else {"ignore_eos": True, "min_tokens": 1}
+        exact = {"ignore_eos": True, "min_tokens": 1} if self._reply_tokens or self.lengths_only else {}
         self._body = body.build(base | exact, endpoint.extra)
         self._encode = msgspec.json.Encoder().encode
 
@@ -94,13 +104,56 @@ class Requests:
         lengths = self._reply_tokens
         return None if lengths is None else lengths.draw(Random(f"{self._seed} reply {n}"))
 
-    def trace(self, process: int = 0, processes: int = 1) -> list[tuple[float, Request]]:
-        """Encode a process's share of the trace beforehand: (seconds after the start, request)."""
-        assert self._trace is not None
-        return [
-            (entry.arrival_s, self.ready(f"line {entry.line}", entry.messages, entry.max_tokens))
-            for entry in read_trace(self._trace)[process::processes]
-        ]
+    @property
+    def lengths_only(self) -> bool:
+        """Return whether the requests come from a trace that has lengths instead of texts."""
+        return self.arrivals is not None and self.arrivals.lengths_only
+
+    def trace(self, process: int = 0, processes: int = 1) -> list[tuple[float, Callable[[], Request]]]:
+        """Return a process's share of the trace: (seconds after the start, maker of the request).
+
+        Requests with texts are encoded beforehand; those of a trace of lengths would take too much memory.
+        """
+        assert self.arrivals is not None
+        makers = [(entry.arrival_s, self._maker(entry)) for entry in self.arrivals.entries[process::processes]]
+        return makers if self.lengths_only else [(at_s, partial(_same, make())) for at_s, make in makers]
+
+    def describe(self) -> dict[str, Any]:
+        """Return, JSON-able, the fields of `measurement.PromptSet`; of a trace of lengths no characters are known."""
+        if self.arrivals is None:
+            return self.source.describe()
+        entries = self.arrivals.entries
+        chars = (
+            prompts.prompt_chars(entry.messages for entry in entries if entry.messages) if not self.lengths_only else {}
+        )
+        name = Path(self._trace or "").name
+        return {"name": name, "prompts": len(entries), "skipped": self.arrivals.skipped, "prompt_chars": chars}
+
+    def _maker(self, entry: Entry) -> Callable[[], Request]:
+        def make() -> Request:
+            messages = entry.messages
+            if messages is None:
+                assert self._blocks is not None
+                messages = self._blocks.message(entry)
+            return self.ready(f"line {entry.line}", messages, entry.max_tokens)
+
+        return make
+
+
+def _same(request: Request) -> Request:
+    return request
+
+
+def _blocks(source: prompts.PromptSource, fitted: Fitted) -> Blocks | None:
+    """Make the blocks of a trace from the set's texts; None before these are fitted."""
+    if not fitted.cuts:
+        return None
+    each = len({tokens for tokens, _ in fitted.cuts})
+    texts = len(fitted.cuts) // each
+    places = [fitted.cuts[i * each : (i + 1) * each] for i in range(texts)]
+    ends = [max(chars for _, chars in some) for some in places]
+    cut = [prompts.running(source.entries, i * len(source.entries) // texts, end) for i, end in enumerate(ends)]
+    return Blocks(cut, places, fitted.added, source.number_seed)
 
 
 @dataclass

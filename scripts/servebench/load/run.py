@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.feather as feather
 
 from servebench.faults import Fault
-from servebench.load import lengths, prompts, reach
+from servebench.load import lengths, reach
 from servebench.load.arrivals import Pause
 from servebench.load.endpoint import Endpoint
 from servebench.load.limits import check_open_files
@@ -100,7 +100,7 @@ def run(
 ) -> tuple[Measurement, pa.Table | None]:
     """Measure as `measure` does; with `clock`, also return the loaded clock server's stamps (worker.CLOCK_SCHEMA)."""
     requests = check(endpoint, workload, users, seed)
-    fitted = lengths.fitted(endpoint, workload, requests.source)
+    fitted = lengths.fitted(endpoint, workload, requests.source, blocks=requests.lengths_only)
     with tempfile.TemporaryDirectory(prefix="servebench-load-") as directory:
         tickets = _tickets(directory, workload.requests) if workload.mode == "count" else None
         jobs = divide(
@@ -113,7 +113,7 @@ def run(
             directory=directory,
             tickets=tickets,
             clock=clock,
-            cuts=fitted.cuts,
+            fitted=fitted,
         )
         try:
             with Workers(jobs, cpus) as workers:
@@ -125,7 +125,8 @@ def run(
         rows = _gather(directory, "requests", len(jobs)).sort_by("request_id")
         chunks = _gather(directory, "chunks", len(jobs))
         stamps = _gather(directory, "clock", len(jobs)) if clock else None
-    source = prompts.load(workload, seed, number_seed, fitted.cuts) if fitted.cuts else requests.source
+    if fitted.cuts:
+        requests = Requests(endpoint, workload, seed, number_seed, fitted)
     meta = LoadMeta(
         protocol=PROTOCOL,
         mode=workload.mode,
@@ -133,7 +134,7 @@ def run(
         processes=len(jobs),
         seed=seed,
         number_seed=seed if number_seed is None else number_seed,
-        prompts=msgspec.convert(source.describe() | {"counted_by": fitted.how}, PromptSet),
+        prompts=msgspec.convert(requests.describe() | {"counted_by": fitted.how}, PromptSet),
         **conductor.facts(rows),
         workload=workload.to_dict(),
         target=Address(url=endpoint.url, model=endpoint.model, extra=endpoint.extra),
@@ -148,7 +149,7 @@ def check(endpoint: Endpoint, workload: Workload, users: int, seed: int) -> Requ
     if endpoint.url.startswith("https://"):
         reach.tls()
     requests = Requests(endpoint, workload, seed)
-    if workload.mode == "trace":
+    if workload.mode == "trace" and not requests.lengths_only:
         requests.trace()
     if workload.think is not None:
         Pause.parse(workload.think)
@@ -168,7 +169,7 @@ def divide(
     tickets: int | None = None,
     clock: bool = False,
     recorded: bool = True,
-    cuts: Sequence[tuple[int, int]] = (),
+    fitted: lengths.Fitted | None = None,
 ) -> list[Job]:
     """Divide the users among `processes` worker processes, or among the default number for that many users.
 
@@ -192,7 +193,7 @@ def divide(
             tickets=tickets,
             clock=clock,
             recorded=recorded,
-            cuts=list(cuts),
+            fitted=fitted or lengths.Fitted(),
         )
         for process in range(count)
     ]

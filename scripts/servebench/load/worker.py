@@ -82,7 +82,7 @@ class Worker:
         origin = Origin.of(httpx.URL(job.endpoint.chat_url))
         timeouts = Timeouts(workload.connect_timeout_s, workload.timeout_s, workload.idle_timeout_s)
         self.ledger = Ledger(job.process, job.processes, job.recorded)
-        requests = Requests(job.endpoint, workload, job.seed, job.number_seed, job.cuts)
+        requests = Requests(job.endpoint, workload, job.seed, job.number_seed, job.fitted)
         crew = Crew(self.ledger, requests, lambda: Channel(origin, timeouts), job.seed, job.total_users)
         commands = asyncio.StreamReader()
         await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)
@@ -170,8 +170,8 @@ class Worker:
     def _due(self, requests: Requests, start_ns: int) -> Iterator[tuple[int, Any]]:
         job, workload = self.job, self.job.workload
         if workload.mode == "trace":
-            for at_s, request in self.trace:
-                yield start_ns + round(at_s * 1e9), partial(lambda made: made, request)
+            for at_s, make in self.trace:
+                yield start_ns + round(at_s * 1e9), make
         else:
             assert workload.rate is not None
             random = Random(f"{job.seed} arrivals {job.process}")

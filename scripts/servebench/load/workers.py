@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from servebench.faults import Fault
 from servebench.load.endpoint import Endpoint
+from servebench.load.lengths import Fitted
 from servebench.load.workload import Workload
 from servebench.machine.infrastructure import InfrastructureError
 
@@ -36,7 +37,7 @@ class Job:
 
     `users` is its share of `total_users`; `tickets` is an inherited descriptor (count mode); `probe` requests one
     answer before the load, `clock` the clock server's stamps. Where the load is not `recorded`, each reply is read and
-    counted when it ends, and not kept. `cuts` make prompts of a length (`prompts.load`).
+    counted when it ends, and not kept. `fitted` makes prompts of a length.
     """
 
     endpoint: Endpoint
@@ -53,7 +54,7 @@ class Job:
     tickets: int | None = None
     clock: bool = False
     recorded: bool = True
-    cuts: list[tuple[int, int]] = field(default_factory=list)
+    fitted: Fitted = field(default_factory=Fitted)
 
     def to_json(self) -> bytes:
         return json.dumps(asdict(self)).encode() + b"\n"
@@ -62,7 +63,8 @@ class Job:
     def from_json(cls, line: bytes) -> Job:
         values = json.loads(line)
         endpoint, workload = Endpoint(**values.pop("endpoint")), Workload(**values.pop("workload"))
-        return cls(endpoint=endpoint, workload=workload, **values)
+        fitted = Fitted(**values.pop("fitted"))
+        return cls(endpoint=endpoint, workload=workload, fitted=fitted, **values)
 
 
 class Workers:

@@ -23,9 +23,9 @@ class Workload:
     Modes: `closed` (each user sends, waits for the whole reply, pauses `think`, sends the next; window_s after the
     warm-up), `count` (`requests` completions at a fixed concurrency, all at once, timed as a whole), `open`
     (`rate` requests/s by `arrivals`, whatever the server does), `conversation` (as closed; each user holds
-    conversations of `turns` turns whose history grows), `trace` (a JSONL file of arrival_s, prompt or messages,
-    max_tokens) and `shared-prefix` (as closed, every request behind one system prompt of about
-    `shared_prefix_tokens` tokens; that number may be set for the other modes too).
+    conversations of `turns` turns whose history grows), `trace` (recorded arrivals, `servebench.load.traces`) and
+    `shared-prefix` (as closed, every request behind one system prompt of about `shared_prefix_tokens` tokens; that
+    number may be set for the other modes too).
     """
 
     mode: str = "closed"
@@ -53,6 +53,9 @@ class Workload:
     think: str | None = None
     turns: int | None = None
     trace: str | None = None
+    # How many times as fast the trace runs, and how many of its first seconds.
+    trace_speed: float = 1.0
+    trace_first_s: float | None = None
     shared_prefix_tokens: int | None = None
     system: str | None = None
     instruction: str | None = None
@@ -113,6 +116,6 @@ class Workload:
 
 _LEAST = {
     0: ("temperature", "top_p", "warmup_s", "spread_s"),
-    LEAST: ("window_s", "timeout_s", "idle_timeout_s", "connect_timeout_s", "rate"),
+    LEAST: ("window_s", "timeout_s", "idle_timeout_s", "connect_timeout_s", "rate", "trace_speed", "trace_first_s"),
     1: ("max_tokens", "min_targets", "requests", "turns", "shared_prefix_tokens"),
 }

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from servebench import ROOT
 from servebench.engines import ADAPTERS
 from servebench.faults import Fault
-from servebench.load.arrivals import Pause, read_trace
+from servebench.load.arrivals import Pause
 from servebench.load.lengths import Lengths
+from servebench.load.traces import Entry, read_trace
 from servebench.outlook.inventory import Part, answered, done, given_up, missing, of_earlier_protocols, parts
 from servebench.plan import ALONE, LOADED, Evaluations, Model, Plan, Setting
 from servebench.tasks import TASKS
@@ -37,11 +39,16 @@ def measurement_s(setting: Setting, users: int) -> float:
         replies: int = math.ceil(workload["requests"] / min(users, setting.slots))
         return OVERHEAD_S + replies * reply_s
     if workload["mode"] == "trace":
-        return OVERHEAD_S + read_trace(str(ROOT / workload["trace"]))[-1].arrival_s + reply_s
+        return OVERHEAD_S + _trace(workload)[-1].arrival_s + reply_s
     waves_s = math.ceil(users / setting.slots) * reply_s
     warmup_s = max(float(workload.get("warmup_s", 0)), waves_s)
     longer_s = (workload.get("min_targets") or 0) / _requests_s(setting, users)
     return OVERHEAD_S + warmup_s + max(float(workload.get("window_s", 0)), longer_s) + waves_s
+
+
+def _trace(workload: Mapping[str, Any]) -> list[Entry]:
+    first_s, speed = workload.get("trace_first_s"), workload.get("trace_speed", 1.0)
+    return read_trace(str(ROOT / workload["trace"]), speed, first_s).entries
 
 
 def _reply_tokens(setting: Setting) -> float:
@@ -67,7 +74,7 @@ def expected_requests(setting: Setting, users: int) -> int:
     if workload["mode"] == "count":
         return int(workload["requests"])
     if workload["mode"] == "trace":
-        return len(read_trace(str(ROOT / workload["trace"])))
+        return len(_trace(workload))
     in_window = int(float(workload.get("window_s", 0)) * _requests_s(setting, users))
     return max(in_window, workload.get("min_targets") or 0)
 
