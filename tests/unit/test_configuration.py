@@ -91,6 +91,12 @@ def test_the_quick_start_in_order(config):
         (lambda c: with_asked(c, "ollama", request={"grammar": "x"}), "grammar: is ignored by ollama; use respo"),
         (lambda c: with_asked(c, "ollama", request={"max_completion_tokens": 9}), "is ignored by ollama; use max_t"),
         (lambda c: with_asked(c, "ollama")["engines"]["ollama"].update(request={"ignore_eos": 1}), "engines.ollama."),
+        (lambda c: c["settings"]["np4"].update(env={"LLAMA_ARG_THREADS": "1"}), "LLAMA_ARG_THREADS: is not heard"),
+        (lambda c: c["engines"]["llama-cpp"].update(options={"bogus": 1}), "options.bogus: is not an option"),
+        (lambda c: c["engines"].update(u={"kind": "url", "url": "http://x", "options": {"b": 1}}), "options.b: is no"),
+        (lambda c: c["engines"].update(s={"kind": "simulator", "options": {"b": 1}}), "s.options.b: is not an opti"),
+        (lambda c: c["workload"].update(turns=3), "workload.turns: has no use in mode closed; leave it out"),
+        (lambda c: c.update(runs={"main": {"workload": {"mode": "open", "rate": 1, "think": 1}}}), "think: has no us"),
         (lambda c: c["workload"].update(window_s=10**400), "workload.window_s: is a number greater than 2^53"),
         (lambda c: c.update(title="a\udcff"), "title: 'a\\udcff' has '\\udcff', which no file or server takes"),
         (lambda c: c["settings"]["np1"].update(args=["a\0"]), "settings.np1.args.0: 'a\\x00' has '\\x00', which"),
@@ -245,6 +251,7 @@ def test_another_content_of_a_trace_is_another_measurement(config, tmp_path):
     assert "trace" not in "".join(specs(config).values())
     trace = tmp_path / "trace.jsonl"
     config["workload"].update(mode="trace", trace=str(trace))
+    del config["workload"]["min_targets"]
 
     def written(content):
         trace.write_text(content)
@@ -619,3 +626,13 @@ def test_wrong_indentation_is_one_line_with_its_place(tmp_path):
         configuration.read([path])
     told = "is not valid YAML: mapping values are not allowed here; check this line and its indentation"
     assert str(error.value) == f"{path}:2: {told}"
+
+
+def test_seconds_of_thinking_are_a_number_or_a_text(config):
+    thinking = [load({**config, "workload": {**config["workload"], "think": think}}) for think in (0.5, "0.5")]
+    assert [plan.settings["np1"].workload["think"] for plan in thinking] == ["0.5", "0.5"]
+
+
+def test_a_key_that_one_run_of_several_uses_is_no_fault(config):
+    counted = {"mode": "count", "requests": 4}
+    load({**config, "runs": {"main": {}, "counted": {"workload": counted}}})  # min_targets is of no use to the second

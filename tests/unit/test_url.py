@@ -18,6 +18,7 @@ from certificate import self_signed
 from chat_double import PROBED, ChatDouble
 from servebench import configuration, engines, plan
 from servebench.engines import url
+from servebench.engines.base import Launch
 from servebench.faults import Fault
 from servebench.load.calibration import Calibration
 from servebench.load.endpoint import Endpoint
@@ -71,6 +72,26 @@ def test_two_sessions_do_not_measure_one_server_at_once(double: ChatDouble) -> N
     other.join()
 
 
+@pytest.mark.parametrize(("asked", "listed"), [("m", "m"), ("m", "m:latest"), ("m:7b", "m:7b")])
+def test_a_model_is_listed_by_its_name_or_its_latest_tag(asked: str, listed: str) -> None:
+    engine = plan.Engine(key="far", kind="url", url="http://127.0.0.1:9", options={"model": asked})
+    setting = plan.Setting(
+        name="s", run="main", engine=engine, model=plan.Model(key="m", name="M"), slots=1, users=(1,)
+    )
+    launch = Launch(
+        setting=setting,
+        label="",
+        model_path=None,
+        environment=None,
+        runtime=plan.Runtime(),
+        log_path=Path("/nowhere"),
+        devices=(),
+    )
+    adapter = url.Url(launch)
+    assert adapter.compare({"models": ["other:latest", listed]}) == []
+    assert adapter.compare({"models": ["other:latest", f"{asked}x"]})[0]["asked"] == asked
+
+
 def test_the_round_trip_is_at_least_as_long_as_the_server_is_known_to_take(double: ChatDouble) -> None:
     double.delay_s = DELAY_S
     with attached(double) as server:
@@ -104,7 +125,7 @@ def test_a_server_that_lists_no_models_is_taken_at_its_word(double: ChatDouble, 
         assert server.check() == []
 
 
-@pytest.mark.parametrize("listed", ["m:latest", "*", "other"])
+@pytest.mark.parametrize("listed", ["m:7b", "*", "other"])
 def test_a_model_that_answers_is_measured_whatever_is_listed_and_the_log_tells(
     double: ChatDouble, caplog: pytest.LogCaptureFixture, listed: str
 ) -> None:

@@ -168,6 +168,7 @@ def cross_faults(config: Mapping[str, Any], origin: Origin) -> Iterator[str]:
         lasting = ", ".join(name for name, way in MODES.items() if not way.ends_itself)
         problem = f"needs a load that goes on, and workload.mode {mode!r} ends by itself; use one of {lasting}"
         yield origin.fault(["evaluations", "under_load"], problem)
+    yield from _unused_keys(config, runs, origin)
     reference = config.get("reference")
     cells = f"config/references/{reference}-concurrency.csv"
     if reference and not (ROOT / cells).is_file():
@@ -194,8 +195,11 @@ def _setting_faults(
     if adapter:
         engine = engines[setting["engine"]]
         yield from _contradictions(path, setting, engine, adapter, origin)
-        for place, request in ((path, setting), (["engines", setting["engine"]], engine)):
-            yield from _ignored([*place, "request"], request.get("request", {}), engine, adapter, origin)
+        for place, given in ((path, setting), (["engines", setting["engine"]], engine)):
+            yield from _ignored([*place, "request"], given.get("request", {}), engine, adapter, origin)
+            for name in given.get("env", {}):
+                if remedy := adapter.unheard(name, engine.get("runtime")):
+                    yield origin.fault([*place, "env", name], f"is not heard by {engine['kind']}; {remedy}")
 
 
 def _ignored(
@@ -307,13 +311,18 @@ def _engine_faults(path: list[str | int], engine: Mapping[str, Any], origin: Ori
         yield origin.fault(path, f"lacks runtime; use one of {', '.join(RUNTIMES)}")
     elif runtime and RUNTIMES[runtime] not in engine:
         yield origin.fault(path, f"lacks {RUNTIMES[runtime]}, which runtime {runtime} needs; add it")
+    if kind in ADAPTERS:
+        known = ADAPTERS[kind].option_names(runtime)
+        for name in engine.get("options", {}):
+            if name not in known:
+                yield origin.fault([*path, "options", name], f"is not an option of {kind}; known: {', '.join(known)}")
     environment, image = engine.get("environment"), engine.get("image")
     if environment and not (ROOT / "envs" / f"{environment}.lock").is_file():
         yield origin.fault([*path, "environment"], f"there is no envs/{environment}.lock; make it or name another")
     if image:
         file = ROOT / "envs" / "images.yaml"
-        known = (yaml.safe_load(file.read_text(encoding="utf-8")) if file.is_file() else None) or {}
-        if image not in known:
+        images = (yaml.safe_load(file.read_text(encoding="utf-8")) if file.is_file() else None) or {}
+        if image not in images:
             yield origin.fault([*path, "image"], f"{image!r} is not in envs/images.yaml; add it with its digest")
 
 
@@ -333,6 +342,18 @@ def _model_faults(
         yield origin.fault([*path, "source"], f"{source!r} may be another file tomorrow; {remedy}")
     elif pinned and "unverified" in model:
         yield origin.fault([*path, "unverified"], "but sha256 or the source pins the file; remove one of the two")
+
+
+def _unused_keys(config: Mapping[str, Any], runs: Mapping[str, Any], origin: Origin) -> Iterator[str]:
+    """Find keys of a workload that no mode in force has a use for."""
+    modes = {run: workload(config, entry)["mode"] for run, entry in runs.items()}
+    given = [(["workload"], config["workload"], set(modes.values()))]
+    for run, entry in runs.items():
+        given.append((["runs", run, "workload"], (entry or {}).get("workload") or {}, {modes[run]}))
+    for path, load, used in given:
+        for key in load:
+            if all(key in MODES[mode].ignores for mode in used):
+                yield origin.fault([*path, key], f"has no use in mode {' or '.join(sorted(used))}; leave it out")
 
 
 def _workload_faults(load: Mapping[str, Any], origin: Origin) -> Iterator[str]:

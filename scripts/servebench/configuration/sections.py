@@ -249,7 +249,7 @@ class Workload(Section):
         str | UnsetType, _choice(ARRIVALS), _says("For `open`: how the requests are spaced; `poisson` unless given.")
     ] = UNSET
     think: Annotated[
-        Words | UnsetType,
+        Words | NotNegative | UnsetType,
         _says("Pause between a reply and the user's next request: seconds, or a distribution such as `exp:5`."),
     ] = UNSET
     turns: Annotated[Count | UnsetType, _says("For `conversation`: turns of each conversation.")] = UNSET

@@ -14,4 +14,6 @@ def workload(config: Mapping[str, Any], run: Mapping[str, Any] | None = None) ->
     merged = {**defaults(sections.Workload), **config["workload"], **((run or {}).get("workload") or {})}
     if isinstance(cut := merged.get("prompts"), Mapping):
         merged |= {"prompts": cut.get("set", defaults(sections.Prompts)["set"]), "prompt_tokens": cut["tokens"]}
+    if isinstance(merged.get("think"), int | float):
+        merged["think"] = f"{merged['think']:g}"
     return merged

@@ -189,6 +189,16 @@ class Adapter(ABC):
         """
         return "f16", "f16"
 
+    @classmethod
+    def option_names(cls, runtime: str | None) -> tuple[str, ...]:
+        """Return the names that `engines.<key>.options` may have."""
+        return ("thinking", "container") if runtime == "container" else ("thinking",)
+
+    @staticmethod
+    def unheard(variable: str, runtime: str | None) -> str | None:
+        """Return what to do instead of giving an environment variable that has no effect; None for any other."""
+        return None
+
     @staticmethod
     def fitting_context(context: int, slots: int, args: Sequence[str]) -> int | None:
         """Return the context that the engine would use instead of `context`; None where it uses `context` itself."""

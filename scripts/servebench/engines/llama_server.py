@@ -38,6 +38,12 @@ class LlamaServer(Adapter):
     context = Option(("-c", "--ctx-size"), ("LLAMA_ARG_CTX_SIZE",), all_slots=True)
 
     @staticmethod
+    def unheard(variable: str, runtime: str | None) -> str | None:
+        """Refuse llama-server's variables for the wheel, which takes flags only."""
+        wheel = runtime == "venv" and variable.startswith(("LLAMA_ARG_", "LLAMA_LOG_"))
+        return "the wheel takes flags only: give the flag among args" if wheel else None
+
+    @staticmethod
     def fitting_context(context: int, slots: int, args: Sequence[str]) -> int | None:
         """Round up a slot's context, or with a unified cache the context of all slots together."""
         if not last(args, ("-kvu", "--kv-unified"), ("-no-kvu", "--no-kv-unified")):

@@ -16,7 +16,6 @@ from servebench import plan
 from servebench.engines import pytorch
 from servebench.engines.base import Adapter, Command, Difference, unlike
 from servebench.engines.simulated import Machine
-from servebench.machine.infrastructure import InfrastructureError
 
 SERVER = Path(__file__).with_name("simulated.py")
 OPTIONS = {field.name for field in fields(Machine)} - {"port", "model", "slots", "context"}
@@ -33,6 +32,11 @@ class Simulator(Adapter):
     loads_model = False
     start_s = 2.0
 
+    @classmethod
+    def option_names(cls, runtime: str | None) -> tuple[str, ...]:
+        """Return all engines' options, those of `Machine`, and those that give its memory."""
+        return *super().option_names(runtime), *sorted(OPTIONS), "weights_gib", "kv_bytes_per_token"
+
     @staticmethod
     def gpus(setting: plan.Setting) -> int:
         """Return how many GPUs the rehearsed engine needs, so that a rehearsal asks for as many."""
@@ -42,11 +46,6 @@ class Simulator(Adapter):
         """Return the simulator in this interpreter."""
         options = dict(self.setting.engine.options)
         weights_gib, per_token = options.pop("weights_gib", None), options.pop("kv_bytes_per_token", 0)
-        if unknown := set(options) - OPTIONS - {"thinking"}:
-            known = ", ".join(sorted(OPTIONS | {"weights_gib", "kv_bytes_per_token"}))
-            raise InfrastructureError(
-                f"engines.{self.setting.engine.key}.options: {', '.join(sorted(unknown))} is unknown; known: {known}"
-            )
         if weights_gib is not None:
             cache_bytes = per_token * self.setting.slots * (self.setting.context or 0)
             options["memory_gib"] = weights_gib + cache_bytes / GIB

@@ -45,6 +45,11 @@ class Url(Adapter):
     loads_model = False
     start_s = 1.0
 
+    @classmethod
+    def option_names(cls, runtime: str | None) -> tuple[str, ...]:
+        """Return all engines' options, and the model's name."""
+        return *super().option_names(runtime), "model"
+
     @staticmethod
     def gpus(setting: plan.Setting) -> int:
         """Return 0: the server runs on another machine."""
@@ -102,7 +107,8 @@ class Url(Adapter):
 
         Servers also answer to names that they do not list: tags (`:latest`), aliases, wildcards, deployments.
         """
-        return self.model in (facts["models"] or ())
+        tagged = self.model if ":" in self.model else f"{self.model}:latest"  # as Ollama lists it
+        return not {self.model, tagged}.isdisjoint(facts["models"] or ())
 
     def compare(self, facts: Mapping[str, Any]) -> list[Difference]:
         """Find whether the server, which listed the model, now lists others only."""

@@ -12,12 +12,14 @@ from dataclasses import dataclass
 class Mode:
     """Describe one load mode.
 
-    `needs` is a workload key that the mode requires. A mode that `ends_itself` has neither warm-up nor window: every
-    request is a target, and start and end of the load are not steady. In a `scheduled` mode requests are sent when a
-    schedule says so, not when the reply before has ended, and latency counts from when a request was due.
+    `needs` is a workload key that the mode requires, `ignores` are keys that it has no use for. A mode that
+    `ends_itself` has neither warm-up nor window: every request is a target, and start and end of the load are not
+    steady. In a `scheduled` mode requests are sent when a schedule says so, not when the reply before has ended, and
+    latency counts from when a request was due.
     """
 
     needs: str | None = None
+    ignores: tuple[str, ...] = ()
     ends_itself: bool = False
     scheduled: bool = False
 
@@ -30,10 +32,18 @@ class Mode:
 
 
 MODES = {
-    "closed": Mode(),
-    "count": Mode(needs="requests", ends_itself=True),
-    "open": Mode(needs="rate", scheduled=True),
-    "conversation": Mode(needs="turns"),
-    "trace": Mode(needs="trace", ends_itself=True, scheduled=True),
-    "shared-prefix": Mode(needs="shared_prefix_tokens"),
+    "closed": Mode(ignores=("requests", "rate", "arrivals", "turns", "trace")),
+    "count": Mode(needs="requests", ignores=("rate", "arrivals", "turns", "trace", "min_targets"), ends_itself=True),
+    "open": Mode(needs="rate", ignores=("requests", "turns", "trace", "think"), scheduled=True),
+    "conversation": Mode(needs="turns", ignores=("requests", "rate", "arrivals", "trace")),
+    "trace": Mode(
+        needs="trace",
+        ignores=(
+            *("requests", "rate", "arrivals", "turns", "think", "min_targets"),
+            *("system", "instruction", "shared_prefix_tokens"),
+        ),
+        ends_itself=True,
+        scheduled=True,
+    ),
+    "shared-prefix": Mode(needs="shared_prefix_tokens", ignores=("requests", "rate", "arrivals", "turns", "trace")),
 }
