@@ -17,14 +17,12 @@ from servebench.load.figures import measurement_figures
 from servebench.load.line import Line
 from servebench.load.modes import MODES
 from servebench.machine.identity import Machine
-from servebench.marks import mark
-from servebench.plan import ForeignUse
 from servebench.store.measurements import Discarded, Record
 from servebench.store.records import SessionFacts
 from servebench.tables.catalogue import DETAILS, FIGURES, SCHEMAS
 from servebench.tables.files import Row, table
 from servebench.tables.logged import completed, unsaid
-from servebench.tables.watched import in_window, slowed
+from servebench.tables.watched import in_window, shared, slowed
 
 SLOW_S, SLOW_AFTER_S = 1.0, 5.0
 BAND_WIDTH = 20
@@ -40,16 +38,15 @@ def measurements(records: Sequence[Record], line: Line) -> pa.Table:
 def _measurement_row(record: Record, line: Line) -> Row:
     identity, session, provenance = record.identity, record.session, record.provenance
     rule, seen = record.foreign_use, record.telemetry.get("foreign_utilisation", ())
-    foreign = rule.exceeded(seen)
     model = provenance.model
     row: Row = dict.fromkeys(SCHEMAS["measurements"].names)
     row |= _setting(record)
     row |= {"users": identity.users, "round": identity.round, "digest": identity.digest}
-    row |= {"status": record.status, "reason": record.reason, "invalid_reasons": [], "foreign_samples": foreign}
-    row |= {"foreign_unknown": sum(value is None for value in seen), "telemetry_samples": len(seen)}
+    row |= {"status": record.status, "reason": record.reason, "invalid_reasons": [], "telemetry_samples": len(seen)}
+    row |= {"foreign_samples": rule.exceeded(seen), "foreign_unknown": sum(value is None for value in seen)}
     if record.status == "ok":
         row["foreign_limit"] = rule.samples
-        figures = _figures(record, line, foreign, rule)
+        figures = _figures(record, line)
         row |= {name: figures[name] for name in (*FIGURES, *DETAILS, *_JUDGEMENTS)}
         row |= _energy(record, row["output_tok_s"])
         row["utilisation"] = _mean_in_window(record, "utilisation")
@@ -87,10 +84,7 @@ def _mean_in_window(record: Record, name: str) -> float | None:
 _JUDGEMENTS = ("window_s", "meets_line", "in_time_requests", "line_confidence", "reference_only", "valid")
 
 
-def _figures(record: Record, line: Line, foreign: int | None, rule: ForeignUse) -> Mapping[str, Any]:
-    seen = [*slowed(record), *unsaid(record)]
-    if foreign is not None and foreign >= rule.samples:
-        seen.append(mark("foreign_use", samples=foreign, share_percent=100 * rule.share))
+def _figures(record: Record, line: Line) -> Mapping[str, Any]:
     calibration = record.provenance.calibration
     return measurement_figures(
         completed(record),
@@ -98,7 +92,7 @@ def _figures(record: Record, line: Line, foreign: int | None, rule: ForeignUse) 
         record.loaded,
         line,
         calibrated_users=calibration.max_users if calibration else None,
-        seen=seen,
+        seen=[*slowed(record), *unsaid(record), *shared(record)],
     )
 
 

@@ -1,4 +1,4 @@
-"""Read the machine's samples of a measurement's window. Pure functions."""
+"""Read a measurement's samples of the machine, and mark what they show. Pure functions."""
 
 from __future__ import annotations
 
@@ -42,6 +42,14 @@ def slowed(record: Record) -> Iterator[Mark]:
         kept_s = _grown(record, column)
         if kept_s > QUOTA_SHARE * window_s:
             yield mark(kind, kept_s=kept_s, window_s=window_s)
+
+
+def shared(record: Record) -> Iterator[Mark]:
+    """Yield a mark when others used the device in more samples than the session allowed."""
+    rule = record.foreign_use
+    foreign = rule.exceeded(record.telemetry.get("foreign_utilisation", ()))
+    if foreign is not None and foreign >= rule.samples:
+        yield mark("foreign_use", samples=foreign, share_percent=100 * rule.share)
 
 
 def _grown(record: Record, name: str) -> float:
