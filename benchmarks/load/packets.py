@@ -8,6 +8,7 @@ our client stamps the same bytes when they reach it. Needs root and tcpdump.
 
 import argparse
 import json
+import os
 import struct
 import subprocess
 import sys
@@ -64,14 +65,13 @@ def main() -> None:
         with subprocess.Popen([*command, "-w", path, "tcp", "src", "port", port], stderr=subprocess.PIPE) as dump:
             time.sleep(1)
             before_ns = offset_ns()
-            bound = side_by_side.Bound()
+            os.sched_setaffinity(0, {side_by_side.CLIENT_CPU})
             _, stamps = run(
                 Endpoint(url=url, model="clock"),
                 Workload(max_tokens=64, warmup_s=3.0, window_s=5.0, spread_s=schedule.answer_s),
                 given.users,
                 processes=1,
                 clock=True,
-                progress=bound,
             )
             after_ns = offset_ns()
             time.sleep(1)

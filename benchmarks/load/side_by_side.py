@@ -1,7 +1,8 @@
 """Our client and the raw one, in turns, against the clock server: the table of docs/benchmarks.md.
 
-The client has one core, the server the other, both under SCHED_FIFO where that is allowed (then what else runs on the
-machine does not count). Every figure is of one run; `--repeat` runs the pairs several times and prints each.
+The client has one core, with everything that belongs to it: for ours the parent, which draws the progress, too. Nothing
+else may run on that core. The server has the other, under SCHED_FIFO where that is allowed. Every figure is of one run;
+`--repeat` runs the pairs several times and prints each.
 
     python benchmarks/load/side_by_side.py --users 256 --itl-ms 20
     python benchmarks/load/side_by_side.py --users 1024 --itl-ms 40 --processes 2
@@ -18,6 +19,7 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
+from servebench.cli.load import drawn
 from servebench.load.calibrate import errors
 from servebench.load.clock_server import Schedule, running
 from servebench.load.endpoint import Endpoint
@@ -38,30 +40,25 @@ def on_one_core(pid: int, cpu: int) -> str:
     return "SCHED_FIFO"
 
 
-class Bound:
-    """A progress callback that binds the workers to the client's core at its first call, long before the window, and
-    keeps the largest memory (bytes) of each."""
+class Memory:
+    """Keep the largest memory (bytes) of each worker; the workers are looked for at the first report."""
 
     def __init__(self) -> None:
-        self.memory: dict[psutil.Process, int] = {}
+        self.bytes: dict[psutil.Process, int] = {}
 
-    def __call__(self, _: dict) -> None:
-        if not self.memory:
-            for child in psutil.Process().children():
-                if "servebench.load.worker" in child.cmdline():
-                    on_one_core(child.pid, CLIENT_CPU)
-                    self.memory[child] = 0
-        for worker in self.memory:
-            self.memory[worker] = max(self.memory[worker], worker.memory_info().rss)
+    def note(self) -> None:
+        if not self.bytes:
+            children = psutil.Process().children()
+            self.bytes = {child: 0 for child in children if "servebench.load.worker" in child.cmdline()}
+        for worker in self.bytes:
+            self.bytes[worker] = max(self.bytes[worker], worker.memory_info().rss)
 
 
 def raw(url: str, users: int, schedule: Schedule, answers: int, spread_s: float) -> dict:
     command = [sys.executable, str(RAW), "--url", url, "--users", str(users), "--tokens", str(schedule.tokens)]
     command += ["--answer-s", str(schedule.answer_s), "--answers", str(answers)]
     command += ["--spread-s", str(spread_s)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as client:
-        on_one_core(client.pid, CLIENT_CPU)
-        found = json.loads(client.communicate()[0])
+    found = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
     window_s = (found["window_ns"][1] - found["window_ns"][0]) / 1e9
     ideal = users * schedule.tokens / schedule.answer_s * window_s
     return found | {
@@ -80,11 +77,20 @@ def ours(url: str, users: int, schedule: Schedule, answers: int, spread_s: float
         window_s=answers * schedule.answer_s,
         spread_s=spread_s,
     )
-    bound = Bound()
+    memory = Memory()
     endpoint = Endpoint(url=url, model="clock")
-    measured, stamps = run(endpoint, workload, users, processes=processes, clock=True, progress=bound)
+    with (
+        Path(os.devnull).open("w", encoding="utf-8") as nowhere,
+        drawn(Console(file=nowhere, force_terminal=True), "") as draw,
+    ):
+
+        def progress(state: dict) -> None:
+            draw(state)
+            memory.note()
+
+        measured, stamps = run(endpoint, workload, users, processes=processes, clock=True, progress=progress)
     assert stamps is not None
-    return errors(measured, stamps, schedule, users) | {"worker_rss_bytes": sum(bound.memory.values())}
+    return errors(measured, stamps, schedule, users) | {"worker_rss_bytes": sum(memory.bytes.values())}
 
 
 def main() -> None:
@@ -105,6 +111,7 @@ def main() -> None:
     found = []
     with running(schedule) as (url, server):
         how = on_one_core(server, SERVER_CPU)
+        os.sched_setaffinity(0, {CLIENT_CPU})
         for _ in range(given.repeat):
             for name in ("raw", "servebench"):
                 busy_s = sum(psutil.Process(server).cpu_times()[:2])

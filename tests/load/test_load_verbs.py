@@ -38,12 +38,12 @@ def environment(cache):
     return {"PATH": "/usr/bin:/bin", "PYTHONPATH": PACKAGE, **kept}
 
 
-def servebench(*arguments, cache):
+def servebench(*arguments, cache, **more):
     return subprocess.run(
         [sys.executable, "-m", "servebench", *(one if isinstance(one, bytes) else str(one) for one in arguments)],
         capture_output=True,
         text=True,
-        env={**environment(cache), "COLUMNS": "120"},
+        env={**environment(cache), "COLUMNS": "120", **more},
     )
 
 
@@ -93,6 +93,29 @@ def test_load_writes_its_three_files_and_prints_the_summary(tmp_path):
     assert chunks.num_rows >= 4 * summary["target_requests"]
     assert "output tok/s" in done.stdout
     assert "TTFT p95" in done.stdout
+
+
+def test_load_and_its_processes_import_no_large_package_that_the_workflow_needs(tmp_path):
+    with ScriptedServer(lambda _: reply(4)) as server:
+        command = [
+            "load",
+            "--url",
+            server.url,
+            "--model",
+            "m",
+            "--users",
+            2,
+            "--requests",
+            4,
+            "--out",
+            tmp_path / "out",
+        ]
+        done = servebench(*command, cache=tmp_path, PYTHONPROFILEIMPORTTIME="1")
+    assert done.returncode == 0, done.stderr
+    imported = [line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time")]
+    assert imported.count("pyarrow") == 2  # of the command and of its load process
+    with_parts = {name.partition(".")[0] for name in imported if "." in name}  # a refused import has none
+    assert not {"pandas", "scipy", "altair", "snakemake", "statsmodels"} & with_parts
 
 
 def test_load_exits_1_when_a_request_failed_and_shows_why(tmp_path):
@@ -256,7 +279,20 @@ def test_calibrate_writes_and_remembers(tmp_path):
 
 def test_ctrl_c_ends_everything_without_a_traceback(tmp_path):
     with ScriptedServer(lambda _: reply(4, gap_s=0.01)) as server:
-        command = [sys.executable, "-m", "servebench", "load", "--url", server.url, "--model", "m", "--users", "40"]
+        command = [
+            sys.executable,
+            "-m",
+            "servebench",
+            "load",
+            "--url",
+            server.url,
+            "--model",
+            "m",
+            "--users",
+            "40",
+            "--processes",
+            "4",
+        ]
         running = subprocess.Popen([*command, "--out", tmp_path], stderr=subprocess.PIPE, text=True)
         until(lambda: len(server.received) >= 5, 60, "five requests")
         workers = psutil.Process(running.pid).children()

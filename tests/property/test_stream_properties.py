@@ -68,6 +68,17 @@ def test_cuts_change_nothing_but_the_arrivals(pieces, end, newline, cuts):
 
 
 @settings(deadline=None)
+@given(st.lists(PIECES, max_size=8), ENDS)
+def test_a_ping_before_a_reply_changes_no_fact(pieces, end):
+    body = b"".join((*pieces, end))
+    bare, pinged = parse(exchange(b"", body)), parse(exchange(b": ping\n\n", body))
+    assert (bare.error is None) == (pinged.error is None)  # the evidence shows the ping
+    bare.error = pinged.error = None
+    assert facts(pinged) == facts(bare)
+    assert (pinged.arrival_ns.tolist(), pinged.tokens.tolist()) == (bare.arrival_ns.tolist(), bare.tokens.tolist())
+
+
+@settings(deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 5000))
 def test_credited_tokens_add_up(tokens, chunks):
     credited = credit(tokens, chunks)

@@ -490,3 +490,13 @@ def test_tables():
 def test_no_exchanges_at_all():
     requests, chunks = to_tables([], (0, 1))
     assert (requests.num_rows, chunks.num_rows) == (0, 0)
+
+
+@pytest.mark.parametrize("line", [b'{"choices":[]},{"choices":[]}', b'{"choices":[]', b"[]", b"3", b'"a","b"', b""])
+def test_data_that_is_not_one_object_is_an_error_between_good_events(line):
+    body = delta(content="a") + b"data: " + line + b"\n\n" + delta("stop", content="b") + usage(2) + DONE
+    parsed = parse(exchange(body))
+    if line:
+        assert (parsed.status, parsed.tokens.tolist()) == ("in_band_error", [1, 1])
+    else:
+        assert parsed.status == "ok"

@@ -9,6 +9,7 @@ import pytest
 from servebench.configuration import sections
 from servebench.configuration.schema import schema
 from servebench.faults import Fault
+from servebench.load import run
 from servebench.load.arrivals import Pause
 from servebench.load.endpoint import Endpoint
 from servebench.load.line import Line
@@ -161,3 +162,24 @@ def test_a_configuration_refuses_the_numbers_of_the_load_that_the_load_generator
 
     configured = refused(lambda: msgspec.convert({key: value}, sections.Workload))
     assert configured == refused(lambda: Workload.from_dict({key: value}))
+
+
+@pytest.mark.parametrize(
+    ("users", "usable", "own", "processes"),
+    [
+        (1, 16, 0, 1),
+        (64, 16, 0, 1),
+        (65, 16, 0, 2),
+        (256, 16, 0, 4),
+        (4096, 16, 0, 8),
+        (256, 1, 0, 1),
+        (256, 2, 0, 1),
+        (256, 16, 2, 2),
+        (64, 16, 2, 1),
+    ],
+)
+def test_a_load_process_for_every_64_users_on_half_of_the_cpus_or_on_its_own(
+    monkeypatch, users, usable, own, processes
+):
+    monkeypatch.setattr(run, "usable", lambda: list(range(usable)))
+    assert run.default_processes(users, range(own)) == processes

@@ -13,6 +13,7 @@ from servebench.cli import jobs, verbs
 from servebench.cli.messages import tell
 from servebench.faults import Fault
 from servebench.machine.infrastructure import DISK, ROOM
+from servebench.machine.priority import spare_pandas
 
 app = typer.Typer(
     help="Measure what LLM servers really do when many people use them at once.",
@@ -29,6 +30,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a character the terminal cannot show must not end the verb
+    if argv is None and sys.argv[1:2] in (["load"], ["calibrate"]):  # this process is the verb's alone
+        spare_pandas()
     try:
         app(args=_one_each(sys.argv[1:] if argv is None else argv))
     except Fault as fault:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from secrets import randbits
 from typing import Any
@@ -26,7 +27,7 @@ from servebench.load.endpoint import Endpoint
 from servebench.load.measurement import LoadMeta, Measurement
 from servebench.load.modes import MODES
 from servebench.load.records import write_measurement
-from servebench.load.run import measure
+from servebench.load.run import Progress, measure
 from servebench.load.workload import Workload
 from servebench.machine import cache
 from servebench.machine.infrastructure import writable
@@ -139,23 +140,9 @@ def _body(meta: LoadMeta) -> tuple[str | None, dict[str, Any] | None]:
 def _measured(
     endpoint: Endpoint, workload: Workload, users: int, *, processes: int | None, seed: int, number_seed: int
 ) -> Measurement:
-    """Measure with a progress bar."""
-    console = Console(stderr=True)
-    tell = phases(console)
-    tell(expected(workload, users))
-    columns = (TextColumn("{task.fields[phase]}"), BarColumn(), TextColumn("{task.fields[counts]}"))
-    with Bar(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("load", total=None, phase="starting", counts="")
-
-        def show(state: dict[str, Any]) -> None:
-            counts = f"{state['elapsed_s']:.0f} s, {state['running']} running, {state['finished']} finished"
-            if state["failures"]:
-                counts += f", [red]{state['failures']} failed"
-            tell(state["phase"], f": {counts}")
-            bar.update(task, completed=state["elapsed_s"], total=state["total_s"], phase=state["phase"], counts=counts)
-
+    with drawn(Console(stderr=True), expected(workload, users)) as progress:
         return measure(
-            endpoint, workload, users, processes=processes, seed=seed, number_seed=number_seed, progress=show
+            endpoint, workload, users, processes=processes, seed=seed, number_seed=number_seed, progress=progress
         )
 
 
@@ -191,6 +178,29 @@ def _sweep_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
         told = marks.told(row["invalid_reasons"], "en") if row["invalid_reasons"] else ""
         table.add_row(*cells[:-1], f"{cells[-1]}; not valid: {told}" if told else cells[-1])
     return table
+
+
+@contextmanager
+def drawn(console: Console, first: str) -> Iterator[Progress]:
+    """Print `first`, then draw each report of a load's progress as a bar.
+
+    Nothing is drawn between two reports, about a second apart: a thread that draws would take the core from the load.
+    """
+    tell = phases(console)
+    tell(first)
+    columns = (TextColumn("{task.fields[phase]}"), BarColumn(), TextColumn("{task.fields[counts]}"))
+    with Bar(*columns, console=console, transient=True, auto_refresh=False) as bar:
+        task = bar.add_task("load", total=None, phase="starting", counts="")
+
+        def show(state: dict[str, Any]) -> None:
+            counts = f"{state['elapsed_s']:.0f} s, {state['running']} running, {state['finished']} finished"
+            if state["failures"]:
+                counts += f", [red]{state['failures']} failed"
+            tell(state["phase"], f": {counts}")
+            bar.update(task, completed=state["elapsed_s"], total=state["total_s"], phase=state["phase"], counts=counts)
+            bar.refresh()
+
+        yield show
 
 
 def expected(workload: Workload, count: int) -> str:

@@ -23,6 +23,7 @@ from servebench.load.workload import LEAST, MOST, Workload
 from servebench.plan.layout import RESULTS
 
 app = typer.Typer()
+_PROCESSES = "Worker processes; default: one for every 64 users, for half of the CPUs at most."
 
 # The values of options that are not given.
 _LOAD, _LINE = Workload(), Line()
@@ -205,7 +206,7 @@ def load(
     spread: Annotated[
         float | None, Option(help="Seconds over which users start; default: one answer's length.")
     ] = None,
-    processes: Annotated[int | None, Option(min=1, help="Worker processes; default: 1, from 32 users on 4.")] = None,
+    processes: Annotated[int | None, Option(min=1, help=_PROCESSES)] = None,
     extra: Annotated[str, Option(help="JSON object merged over the request's body; null removes a key.")] = "{}",
     header: Annotated[list[str] | None, Option(help="NAME: VALUE, sent with each request; may be repeated.")] = None,
     api_key_env: Annotated[str | None, Option(help="Environment variable that holds the bearer token.")] = None,
@@ -269,7 +270,7 @@ def calibrate(
     out: Annotated[Path, Option(help="Folder for calibration.json.")],
     users: Annotated[str, Option(help="Numbers of users, separated by commas.")] = "1,16,64,128,256",
     window: Annotated[float, Option(help="Seconds of each measurement.")] = 5.0,
-    processes: Annotated[int | None, Option(min=1, help="Worker processes; default: 1, from 32 users on 4.")] = None,
+    processes: Annotated[int | None, Option(min=1, help=_PROCESSES)] = None,
     cpus: Annotated[
         int | None, Option(min=1, help="CPUs for the load, as a setting's cpus: {load: N}; default: all.")
     ] = None,

@@ -269,7 +269,10 @@ class Workload(Section):
     ] = UNSET
     processes: Annotated[
         Annotated[int, Meta(ge=1, le=64)] | UnsetType,
-        _says("Load processes; unless given, 1 below 32 users and 4 from 32 on."),
+        _says(
+            "Load processes; unless given, one for every 64 users, for half of the CPUs at most, or one for each of "
+            "`cpus.load`."
+        ),
     ] = UNSET
 
 

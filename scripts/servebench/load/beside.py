@@ -60,6 +60,7 @@ async def loaded(
             workload,
             users,
             processes=processes,
+            cpus=cpus,
             seed=seed,
             directory=directory,
             recorded=False,

@@ -35,7 +35,7 @@ from servebench.load.doubts import CLIENT_CPU_LIMIT
 from servebench.load.endpoint import Endpoint
 from servebench.load.measurement import Measurement
 from servebench.load.percentiles import percentile
-from servebench.load.run import run
+from servebench.load.run import USERS_A_PROCESS, run
 from servebench.load.workload import Workload
 from servebench.machine import processor
 from servebench.machine.cache import NAMED_BY
@@ -299,5 +299,6 @@ def machine(cpus: Sequence[int] = ()) -> dict[str, Any]:
 
 
 def _path(cache_dir: str | os.PathLike[str], machine: dict[str, Any] | None, processes: int | None) -> Path:
-    name = hashlib.sha256(json.dumps([PROTOCOL, machine, processes], sort_keys=True).encode()).hexdigest()[:16]
+    division = processes or f"one for {USERS_A_PROCESS} users"
+    name = hashlib.sha256(json.dumps([PROTOCOL, machine, division], sort_keys=True).encode()).hexdigest()[:16]
     return Path(cache_dir) / "calibration" / f"{name}.json"

@@ -1,7 +1,7 @@
 """Run one measurement: start the workers, set the times of start, window and stop for all, gather their records.
 
-The parent sends no requests and may sample devices meanwhile: users live in worker processes, one process below
-`MANY_USERS` users and `MANY_PROCESSES` from that number on (docs/load.md).
+The parent sends no requests: users live in worker processes, `default_processes` many. While the load runs the parent
+gives way to them, so that all may share one core (docs/load.md).
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.feather as feather
 
 from servebench.faults import Fault
 from servebench.load import lengths, reach
@@ -35,16 +34,22 @@ from servebench.load.measurement import (
     PromptSet,
     Warmup,
 )
+from servebench.load.records import read_arrow
 from servebench.load.requests import Requests
 from servebench.load.tokens import counter
 from servebench.load.workers import Job, LoadError, Workers
 from servebench.load.workload import Workload
+from servebench.machine.host import cpus as usable
+from servebench.machine.priority import behind
 from servebench.versions import PROTOCOL
 
-MANY_USERS = 32
-MANY_PROCESSES = 4
+# As many chunks that arrive at one instant are read within 1 ms by one process (docs/benchmarks.md).
+USERS_A_PROCESS = 64
 # Time for every worker to receive the start time and get ready.
 START_DELAY_NS = 200_000_000
+# Longest wait for a report before the clock is looked at. Each look takes time from the load on the same core; the
+# window's end may be told late.
+_LISTEN_S = 0.1
 Progress = Callable[[dict[str, Any]], None]
 
 
@@ -108,6 +113,7 @@ def run(
             workload,
             users,
             processes=processes,
+            cpus=cpus,
             seed=seed,
             number_seed=number_seed,
             directory=directory,
@@ -116,9 +122,11 @@ def run(
             fitted=fitted,
         )
         try:
-            with Workers(jobs, cpus) as workers:
+            # An interrupt ends the workers first, and so the thread that follows them.
+            with behind() as thread, Workers(jobs, cpus) as workers:
                 conductor = _Conductor(workers, endpoint.chat_url, workload, users, begin, progress)
-                conductor.conduct()
+                conductor.start()
+                thread.submit(conductor.conduct).result()
         finally:
             if tickets is not None:
                 os.close(tickets)
@@ -157,12 +165,22 @@ def check(endpoint: Endpoint, workload: Workload, users: int, seed: int) -> Requ
     return requests
 
 
+def default_processes(users: int, cpus: Sequence[int] = ()) -> int:
+    """Return how many processes load with that many users: one for each `USERS_A_PROCESS`.
+
+    At most one for each of `cpus`, which are the load's alone; without them one for every second CPU of this process,
+    because the server may need the others.
+    """
+    return max(1, min(-(-users // USERS_A_PROCESS), len(cpus) or len(usable()) // 2))
+
+
 def divide(
     endpoint: Endpoint,
     workload: Workload,
     users: int,
     *,
     processes: int | None,
+    cpus: Sequence[int],
     seed: int,
     number_seed: int | None = None,
     directory: str,
@@ -175,7 +193,7 @@ def divide(
 
     Raises InfrastructureError when a process may not open a connection for each of its users.
     """
-    count = min(users, processes or (MANY_PROCESSES if users >= MANY_USERS else 1))
+    count = min(users, processes or default_processes(users, cpus))
     check_open_files(users, count)
     return [
         Job(
@@ -217,7 +235,7 @@ def _tickets(directory: str, requests: int | None) -> int:
 
 def _gather(directory: str, name: str, processes: int) -> pa.Table:
     paths = [Path(directory) / f"{name}{process}.arrow" for process in range(processes)]
-    return pa.concat_tables([feather.read_table(path, memory_map=False) for path in paths])
+    return pa.concat_tables(map(read_arrow, paths))
 
 
 @dataclass
@@ -247,8 +265,9 @@ class _Conductor:
     clients: list[ClientProcess] = field(default_factory=list)
     _told_ns: int = 0
 
-    def conduct(self) -> None:
-        workers, workload = self.workers, self.workload
+    def start(self) -> None:
+        """Start the load when all workers are ready."""
+        workers = self.workers
         ready = workers.gather("ready")
         self.opened = sum(report["opened"] for report in ready)
         self.probe = msgspec.convert(ready[0]["probe"], Probe | None)
@@ -262,6 +281,10 @@ class _Conductor:
         self.start_ns = monotonic_ns() + START_DELAY_NS
         self.started_at = datetime.now(UTC).isoformat(timespec="seconds")
         workers.tell(start_ns=self.start_ns, spread_s=self.spread_s)
+
+    def conduct(self) -> None:
+        """Follow the load to its end."""
+        workers, workload = self.workers, self.workload
         if workload.way.ends_itself:
             self._until(lambda: workers.all("drained"), "whole")
         else:
@@ -317,7 +340,7 @@ class _Conductor:
     def _until(self, over: Callable[[], bool], phase: str) -> None:
         """Listen to the workers until `over` returns True; report progress about once a second."""
         while not over():
-            self.workers.listen(0.02)
+            self.workers.listen(_LISTEN_S)
             if self.workers.all("first_refused"):
                 raise LoadError(f"{self.url}: {next(self.workers.values('first_refused'))}")
             now_ns = monotonic_ns()

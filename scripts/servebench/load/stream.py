@@ -12,6 +12,7 @@ tokenizer, if one is configured; any other reply, above all a broken stream, cou
 - Success: finish_reason was seen, the HTTP message ended cleanly or was left open after [DONE], and there was output.
 """
 
+import itertools
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -25,9 +26,21 @@ import pyarrow as pa
 
 from servebench.load.exchange import Exchange
 from servebench.load.records import CHUNKS_SCHEMA, REQUESTS_SCHEMA, check_chunks, check_requests
-from servebench.load.reply import BROKEN_FINISHES, EVIDENCE_CHARS, Message, ReplyError, Usage, decode, evidence
+from servebench.load.reply import (
+    BROKEN_FINISHES,
+    EVIDENCE_CHARS,
+    Event,
+    Message,
+    ReplyError,
+    Usage,
+    decode,
+    decode_all,
+    evidence,
+)
 from servebench.machine.untrusted import redacted, shown
 
+_DATA = b"data: "
+_BETWEEN = b"\n\n" + _DATA
 _BLANK = (b"\n", b"\r\n", b"\r")
 # A good reply shows output in the first of these bytes and why it finished, without an error, in the last.
 _END_BYTES = 4096
@@ -93,6 +106,11 @@ class _Reply:
             return False
         if event.failed:
             self.fail(evidence(data))
+        self.add(event, end)
+        return True
+
+    def add(self, event: Event, end: int) -> None:
+        """Add an event that is read and ends at offset `end` of the body."""
         if event.choices:
             for choice in event.choices:
                 delta = choice.delta or choice.message
@@ -104,7 +122,6 @@ class _Reply:
             self.usage = event.usage
         if event.timings and _is_llama(event.timings):
             self.timings = bytes(event.timings)
-        return True
 
     def _take_delta(self, delta: Message, end: int) -> None:
         (content, reasoning), tools = delta.said(), delta.tool_calls
@@ -203,6 +220,8 @@ def _read(body: bytes) -> _Reply:
         if not reply.take(body, len(body.rstrip()) - 1):
             reply.fail(f"not a chat completion: {evidence(body)}")
         return reply
+    if _read_regular(body, reply):
+        return reply
     end = 0
     pending = b""  # data lines that are not a whole JSON document yet
     error_event = False
@@ -225,6 +244,28 @@ def _read(body: bytes) -> _Reply:
         elif line.startswith(b"event:"):
             error_event = line[6:].strip() == b"error"
     return reply
+
+
+def _read_regular(body: bytes, reply: _Reply) -> bool:
+    """Read a body in which each event is one line `data: JSON`, and none an error, at a third of the cost of the lines.
+
+    Return False, and leave the reply as it is, for any other body.
+    """
+    if not (body.startswith(_DATA) and body.endswith(b"\n\n")):
+        return False
+    lines = body[len(_DATA) : -2].split(_BETWEEN)
+    if body.count(b"\n") != 2 * len(lines) or b"\r" in body:
+        return False
+    done = lines[-1] == b"[DONE]"
+    ends = itertools.accumulate(lines, lambda end, line: end + len(_BETWEEN) + len(line), initial=-3)
+    next(ends)
+    events = decode_all(lines[:-1] if done else lines)
+    if events is None or any(event.failed for event in events):
+        return False
+    for event, end in zip(events, ends, strict=False):  # [DONE] ends no chunk
+        reply.add(event, end)
+    reply.done = done
+    return True
 
 
 def _is_llama(timings: msgspec.Raw) -> bool:

@@ -11,7 +11,7 @@ import asyncio
 import errno
 import re
 import ssl
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic_ns
@@ -53,6 +53,7 @@ class Connection(asyncio.Protocol):
         self.headers: list[tuple[bytes, bytes]] = []
         self._transport: asyncio.Transport
         self._parser: httptools.HttpResponseParser
+        self._feed: Callable[[bytes], None]
         self._exchange: Exchange | None = None
         self._blocks: list[tuple[int, bytes]] = []
         self._now_ns = 0
@@ -72,6 +73,7 @@ class Connection(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         self._exchange, self._blocks = exchange, exchange.blocks
         self._parser = httptools.HttpResponseParser(self)
+        self._feed = self._parser.feed_data
         self._done = loop.create_future()
         self.headers = []
         self._until_close = self._in_body = self._said_done = False
@@ -97,24 +99,28 @@ class Connection(asyncio.Protocol):
     # Callbacks of the event loop. `data_received` is the hot path: the stamp comes first.
 
     def data_received(self, data: bytes) -> None:
-        now_ns = monotonic_ns()
-        self._now_ns = now_ns
-        exchange = self._exchange
-        if exchange is None:  # bytes between requests, such as a server's notice before it closes
-            self.close()
+        self._now_ns = monotonic_ns()
+        if not self._in_body and not self._in_head(data):
             return
-        if exchange.first_byte_ns is None:
-            exchange.first_byte_ns = now_ns
         try:
-            self._parser.feed_data(data)
+            self._feed(data)
         except httptools.HttpParserError as error:
             self._give_up("truncated", f"not HTTP/1.1: {error}: {data[:200]!r}")
         except httptools.HttpParserUpgrade:
             self._give_up("truncated", f"the server changed to another protocol: {data[:200]!r}")
-        if not self._in_body:
-            self._head_bytes += len(data)
-            if self._head_bytes > HEAD_BYTES:
-                self._give_up("truncated", f"the head of the response goes on after {self._head_bytes} bytes")
+
+    def _in_head(self, data: bytes) -> bool:
+        """Return whether bytes that begin outside a body belong to the head of the response; give up when not."""
+        exchange = self._exchange
+        if exchange is None:  # bytes between requests, such as a server's notice before it closes
+            self.close()
+            return False
+        if exchange.first_byte_ns is None:
+            exchange.first_byte_ns = self._now_ns
+        self._head_bytes += len(data)
+        if self._head_bytes > HEAD_BYTES:
+            self._give_up("truncated", f"the head of the response goes on after {self._head_bytes} bytes")
+        return self._exchange is not None
 
     def eof_received(self) -> None:
         self._now_ns = monotonic_ns()
@@ -169,7 +175,7 @@ class Connection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         self._blocks.append((self._now_ns, body))
-        if b"[DONE]" in body[-_DONE_BYTES:] or len(body) < _DONE_BYTES:
+        if not body.endswith(b"}\n\n"):  # which most blocks do, and no piece of a line with [DONE]
             self._look_for_done()
 
     def _look_for_done(self) -> None:
@@ -209,7 +215,7 @@ class Connection(asyncio.Protocol):
         exchange = self._exchange
         if exchange is None:
             return
-        self._exchange, self._blocks = None, []  # later bytes belong to no exchange
+        self._exchange, self._blocks, self._in_body = None, [], False  # later bytes belong to no exchange
         exchange.end_ns, exchange.failure, exchange.error = self._now_ns, failure, error
         if not self._done.done():
             self._done.set_result(None)

@@ -31,7 +31,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.feather as feather
 import uvloop
 
 from servebench.load import reach
@@ -41,6 +40,7 @@ from servebench.load.exchange import Exchange
 from servebench.load.limits import raise_nofile
 from servebench.load.percentiles import percentile
 from servebench.load.prompts import NUMBERS
+from servebench.load.records import write_arrow
 from servebench.load.requests import Requests
 from servebench.load.stream import parse, to_tables
 from servebench.load.tokens import counter
@@ -49,6 +49,7 @@ from servebench.load.users import Crew, Dispatcher, Ledger, Tickets, sleep_until
 from servebench.load.workers import Job
 from servebench.machine.infrastructure import InfrastructureError
 from servebench.machine.lifeline import follow_parent
+from servebench.machine.priority import spare_pandas
 
 _TICK_S = 0.02
 _PROGRESS_S = 1.0
@@ -274,12 +275,12 @@ class Worker:
             by_schedule=self.by_schedule,
         )
         directory = Path(job.directory)
-        feather.write_feather(requests, str(directory / f"requests{job.process}.arrow"), compression="uncompressed")
-        feather.write_feather(chunks, str(directory / f"chunks{job.process}.arrow"), compression="uncompressed")
+        write_arrow(directory / f"requests{job.process}.arrow", requests)
+        write_arrow(directory / f"chunks{job.process}.arrow", chunks)
         if job.clock:
             columns = [pa.array(column, pa.int64()) for column in zip(*clock, strict=True)] or [[]] * len(CLOCK_SCHEMA)
             table = pa.table(dict(zip(CLOCK_SCHEMA.names, columns, strict=True)), schema=CLOCK_SCHEMA)
-            feather.write_feather(table, str(directory / f"clock{job.process}.arrow"), compression="uncompressed")
+            write_arrow(directory / f"clock{job.process}.arrow", table)
         self.dispatches_ns = _delays_ns(requests)
 
     def _delays(self) -> dict[str, float | None]:
@@ -313,6 +314,7 @@ def _first_line() -> bytes:
 def main() -> None:
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # anything else that prints goes to the console
+    spare_pandas()
     job = Job.from_json(_first_line())
     follow_parent(job.parent, signal.SIGKILL)
     raise_nofile()

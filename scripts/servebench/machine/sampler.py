@@ -12,6 +12,10 @@ import time
 
 from servebench.machine import gpu, host
 from servebench.machine.lifeline import follow_parent
+from servebench.machine.priority import give_way
+
+# Behind the load processes; not last, because where a server keeps all CPUs busy it would sample every few seconds.
+NICENESS = 10
 
 
 def main() -> None:
@@ -23,6 +27,7 @@ def main() -> None:
     options = json.loads(sys.argv[1])
     session = options["session"]  # not getppid: the parent may have died before this line
     follow_parent(session)
+    give_way(NICENESS)
     on_host = host.Sampler(options["pid"], session)
     on_gpus = [gpu.Sampler(uuid) for uuid in options["gpus"]]
     due = time.monotonic()
