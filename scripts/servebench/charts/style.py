@@ -225,8 +225,10 @@ def font_directory() -> Path:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Choose the labels of a logarithmic axis: 1, 2 and 5 times the powers of ten, fewer over many powers of ten, more
-    where hardly any would fall between `low` and `high`."""
+    """Choose the labels of a logarithmic axis: 1, 2 and 5 times the powers of ten.
+
+    There are fewer over many powers of ten, and more where hardly any would fall between `low` and `high`.
+    """
     powers = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
     fine: tuple[Sequence[float], ...] = ((1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 8), [n / 10 for n in range(10, 100)])
     ticks: list[float] = []

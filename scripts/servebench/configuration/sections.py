@@ -27,8 +27,11 @@ RUNTIMES = {"venv": "environment", "binary": "binary", "container": "image"}
 
 
 def _pattern(pattern: str, remedy: str, max_length: int | None = None) -> Meta:
-    """Return a pattern with the remedy for a value that does not match. As in JSON Schema, a pattern without anchors
-    matches anywhere in the value. Python's `$` also matches before a final line break, hence (?!\\n)."""
+    """Return a pattern with the remedy for a value that does not match.
+
+    As in JSON Schema, a pattern without anchors matches anywhere in the value. Python's `$` also matches before a final
+    line break, hence (?!\\n).
+    """
     pattern = pattern.replace("$", r"(?!\n)$")
     return Meta(pattern=pattern, max_length=max_length, extra_json_schema={"errorMessage": remedy})
 
@@ -519,6 +522,6 @@ class Configuration(Section, kw_only=True):
 
 
 def defaults(section: type[Section]) -> dict[str, Any]:
-    """The values of a section's keys that a configuration leaves out, where such a key has a value."""
+    """Return the default of each key of a section that has one."""
     fields = msgspec.structs.fields(section)
     return {field.encode_name: field.default for field in fields if field.default not in (msgspec.NODEFAULT, UNSET)}

@@ -13,8 +13,10 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def follow_parent(parent: int | None, signum: int = signal.SIGTERM) -> None:
-    """Send `signum` to this process when its parent dies; at once when `parent` (a pid; None: whoever it is now) is
-    already not it any more.
+    """Send `signum` to this process when its parent dies.
+
+    `parent` is the parent's pid, None for the present parent; the signal comes at once if another process is the parent
+    by now.
 
     Linux: the kernel does it (PR_SET_PDEATHSIG). Elsewhere a thread looks once a second.
     """

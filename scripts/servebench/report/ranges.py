@@ -8,11 +8,6 @@ from servebench.words.numbers import digits
 ENDS = ("min", "max")
 
 
-def separated(one: Row, other: Row, figure: str) -> bool:
-    """Return whether the rounds separate the two rows: two or more rounds of each, and no common value."""
-    return min(one["rounds"], other["rounds"]) > 1 and not overlap(one, other, figure)
-
-
 def overlap(one: Row, other: Row, figure: str) -> bool:
     """Return whether the ranges of the rounds, as the page writes them, have a common value."""
     (low, high), (other_low, other_high) = (
