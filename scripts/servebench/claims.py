@@ -28,6 +28,7 @@ KINDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "complete": ("planned", "discarded"),
         "unfinished": ("planned", "measured", "failed", "missing", "discarded"),
         "failures": ("planned", "measured", "failed", "missing", "discarded", "settings"),
+        "targets_failed": ("planned", "targets"),
     },
     "level": {
         "met": ("ttft_p95_s", "user_tok_s", "valid"),

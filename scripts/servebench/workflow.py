@@ -381,13 +381,22 @@ def begin(targets: Targets, workflow: Any) -> None:
         )
 
 
-def end(layout: Layout) -> None:
-    """Print the conclusions, and where tables, charts and page are."""
-    if layout.page.exists():
-        from servebench import verdicts  # imports scipy, half a second that no other job needs
-        from servebench.words.claims import said
+def end(targets: Targets, workflow: Any) -> None:
+    """Say where tables, charts and page are, then the conclusions.
 
-        for claim in verdicts.headline(claims.read(pq.read_table(layout.table("verdicts")))):
-            print(f"servebench: {said(claim)['en']}", file=sys.stderr)
-        print(f"servebench: tables in {layout.tables}, charts in {layout.charts}", file=sys.stderr)
-        print(f"servebench: the page is {layout.page}", file=sys.stderr)
+    Raises SystemExit(1) when `all` was asked for and something failed.
+    """
+    layout = targets.layout
+    if not layout.page.exists():
+        return
+    from servebench import verdicts  # imports scipy, half a second that no other job needs
+    from servebench.words.claims import said
+
+    print(f"servebench: tables in {layout.tables}, charts in {layout.charts}", file=sys.stderr)
+    print(f"servebench: the page is {layout.page}", file=sys.stderr)
+    found = verdicts.headline(claims.read(pq.read_table(layout.table("verdicts"))))
+    for claim in found:
+        print(f"servebench: {said(claim)['en']}", file=sys.stderr)
+    failed = any(claim.kind == "coverage" and claim.verdict in ("failures", "targets_failed") for claim in found)
+    if failed and "all" in {rule.name for rule in workflow.dag.targetrules}:
+        raise SystemExit(1)

@@ -37,7 +37,35 @@ def after(complete, tmp_path):
 
 def test_nothing_changed_nothing_planned(after):
     assert after.planned() == {}
-    assert "Nothing to be done" in after.snakemake("all")
+    before = after.measured()
+    said = after.snakemake("all")
+    assert "nothing left to measure" in said
+    assert "servebench: one serves" in said or "servebench: How many users one serves" in said, (
+        "it ends with the claims"
+    )
+    assert after.measured() == before
+
+
+def test_a_run_in_which_settings_fail_makes_the_page_ends_with_the_claims_and_an_exit_status(tmp_path):
+    run = Workspace(tmp_path)
+    run.config["rounds"] = 1
+    run.config["settings"]["two"]["env"] = {"PYTHONHOME": "/nowhere"}  # the interpreter of this server cannot start
+    for again in (False, True):
+        before = run.measured()
+        lines = [line for line in run.snakemake("all", code=1).splitlines() if line.startswith("servebench: ")]
+        assert (run.results / "report" / "index.html").is_file()
+        paths = [number for number, line in enumerate(lines) if line.startswith("servebench: the page is ")]
+        claimed = lines[paths[-1] + 1 :]
+        assert claimed[0] == "servebench: 2 of 4 planned measurements failed (two); 2 were made, 0 are missing."
+        assert claimed[-1] == "servebench: Whether the answers are right was not evaluated."
+        assert len(claimed) >= 3
+        if again:
+            assert run.measured() == before, "what failed is not tried again by itself"
+    told = run.servebench("status", code=1).splitlines()
+    assert told[0] == claimed[0].removeprefix("servebench: ")
+    assert "nothing left to measure" not in "\n".join(told)
+    assert any(", 2 failed (servebench status says why, and how to try again)" in line for line in told)
+    assert sum(line.startswith("  again: snakemake --cores 1 --force ") for line in told) == 2
 
 
 def records(folder):

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from pathlib import Path
 
 import msgspec
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from msgspec.structs import replace
 
 import servebench
 import synthetic
-from servebench import configuration, tables
+from servebench import claims, configuration, tables
 from servebench import plan as planning
+from servebench.claims import Claim
 from servebench.cli import status, watch
 from servebench.faults import Fault
 from servebench.marks import mark
@@ -315,6 +318,33 @@ def test_nothing_is_discarded_without_a_reason(tmp_path: Path, why: str) -> None
     assert said.startswith("discarded main llama-np4 round 1, 1 user; ")
     assert now == "now: snakemake --cores 1 all --configfile config/h200.yaml"
     assert [one.why for one in kept.discarded()] == ["a backup ran"]
+
+
+def test_above_failures_it_never_says_nothing_left(tmp_path: Path) -> None:
+    plan = synthetic.plan_of([{"run": "main", "setting": "llama-np4", "users": 1}])
+    folder = tmp_path / plan.experiment
+    for session, (state, reason) in zip(
+        plan.sessions(), (("ok", []), ("failed", [mark("failed", reason="out of memory")])), strict=True
+    ):
+        record = replace(synthetic.record(session.setting, 0, 1, session.round, FIGURES), status=state, reason=reason)
+        measurements.write(record, inventory.stored_path(plan, folder, session, 1))
+    assert inventory.failed(plan, folder) == 1
+    said = duration.announcement(plan, folder)
+    assert "1 failed (servebench status says why, and how to try again), nothing else is left to measure" in said
+
+
+def test_status_opens_with_the_claims_of_the_run_unless_something_was_measured_since(tmp_path: Path) -> None:
+    plan = synthetic.plan_of([{"run": "main", "setting": "llama-np4", "users": 1}])
+    layout = Layout(tmp_path / plan.experiment)
+    values = {"planned": 2, "measured": 1, "failed": 1, "missing": 0, "discarded": 0, "settings": ["llama-np4"]}
+    layout.tables.mkdir(parents=True)
+    pq.write_table(claims.table([Claim(kind="coverage", verdict="failures", values=values)]), layout.table("verdicts"))
+    assert status.report(plan, tmp_path)[0][0].startswith("1 of 2 planned measurements failed (llama-np4)")
+    stored = layout.stored("newer")
+    stored.parent.mkdir(parents=True)
+    stored.touch()
+    os.utime(layout.table("verdicts"), (1, 1))
+    assert "is older than the latest measurement" in status.report(plan, tmp_path)[0][0]
 
 
 def test_what_an_earlier_protocol_measured_is_measured_again_and_said(tmp_path: Path) -> None:

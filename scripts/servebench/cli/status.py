@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow.parquet as pq
+
+from servebench import claims, verdicts
 from servebench.cli import watch
 from servebench.cli.load import counted
 from servebench.faults import Fault
@@ -19,6 +22,7 @@ from servebench.sessions import progress
 from servebench.store import measurements, replies
 from servebench.store.parquet import Damaged
 from servebench.words import marks
+from servebench.words.claims import said
 
 
 class UnknownMeasurement(Fault):
@@ -51,7 +55,7 @@ def report(plan: Plan, results: Path, configfiles: Sequence[Path] = ()) -> tuple
             failing.append(one.setting.name)
             lines.append(f"failed: {one}: {marks.told(record.reason, 'en')}")
             lines.append(f"  again: snakemake --cores 1 --force {one.path}{options}")
-    lines = [duration.announcement(plan, folder), *_by_setting(plan, folder, failing), *lines]
+    lines = [*_concluded(folder), duration.announcement(plan, folder), *_by_setting(plan, folder, failing), *lines]
     lines += [f"running: {watch.line(said)}" for said in progress.running(folder)]
     failed = len(failing)
     for target in plan.evaluations.targets.values() if plan.evaluations else ():
@@ -98,6 +102,19 @@ def discard(
     if not found:
         raise UnknownMeasurement(f"{run} {setting}: has no such measurement yet; see servebench status")
     yield f"now: snakemake --cores 1 all{_options(plan, configfiles)}"
+
+
+def _concluded(folder: Path) -> Iterator[str]:
+    """Yield the claims that a run ends with, or that they are older than what is stored; nothing before the first."""
+    table = Layout(folder).table("verdicts")
+    if not table.exists():
+        return
+    stored = [*(folder / "store").glob("*.parquet"), *(folder / "store" / "answers").glob("*.jsonl")]
+    if any(path.stat().st_mtime_ns > table.stat().st_mtime_ns for path in stored):
+        yield f"{table}: is older than the latest measurement; the next complete run concludes anew"
+        return
+    for claim in verdicts.headline(claims.read(pq.read_table(table))):
+        yield said(claim)["en"]
 
 
 def _options(plan: Plan, configfiles: Sequence[Path]) -> str:

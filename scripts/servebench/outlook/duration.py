@@ -13,7 +13,7 @@ from servebench.faults import Fault
 from servebench.load.arrivals import Pause
 from servebench.load.lengths import Lengths
 from servebench.load.traces import Entry, read_trace
-from servebench.outlook.inventory import Part, answered, done, given_up, missing, of_earlier_protocols, parts
+from servebench.outlook.inventory import Part, answered, done, failed, given_up, missing, of_earlier_protocols, parts
 from servebench.plan import ALONE, LOADED, Evaluations, Model, Plan, Setting
 from servebench.tasks import TASKS
 from servebench.versions import PROTOCOL
@@ -187,8 +187,10 @@ def announcement(plan: Plan, results: str | Path) -> str:
     if asked := plan.evaluations:
         head += f", {_count(asked.answers, 'question')} to each of {_count(len(asked.targets), 'target')}"
     seconds = remaining_s(plan, Path(results))
+    if lost := failed(plan, Path(results)):
+        head += f", {lost} failed (servebench status says why, and how to try again)"
     if not left and not seconds:
-        return f"{head}, nothing left to measure"
+        return f"{head}, nothing {'else is left' if lost else 'left'} to measure"
     todo = f"{left} to measure" if left else "questions to ask"
     again = _measured_again(plan, Path(results))
     return f"{head}, {todo}: {minutes(seconds)}, beside downloads (once) and charts{again}"

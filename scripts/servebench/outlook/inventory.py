@@ -16,7 +16,9 @@ from servebench.faults import Fault
 from servebench.outlook.questions import asked_questions
 from servebench.plan import ALONE, LOADED, Evaluations, Plan, Session, Setting
 from servebench.plan.layout import Layout
+from servebench.store import measurements
 from servebench.store import replies as answers
+from servebench.store.parquet import Damaged
 from servebench.versions import PROTOCOL
 
 
@@ -75,6 +77,21 @@ def stored_path(plan: Plan, results: Path, session: Session, users: int, protoco
     """Return the stored file of a measurement, named by the digest of what determines it."""
     spec = identified(planning.session_spec(plan, session.setting, protocol), session.setting, results)
     return Layout(results).stored(planning.measurement_id(spec, users, session.round))
+
+
+def failed(plan: Plan, results: Path) -> int:
+    """Count the measurements that failed or are damaged."""
+    paths = (
+        stored_path(plan, results, session, users) for session in plan.sessions() for users in session.setting.users
+    )
+    return sum(map(_failed, paths))
+
+
+def _failed(path: Path) -> bool:
+    try:
+        return path.exists() and measurements.read_metadata(path).status == "failed"
+    except Damaged:
+        return True
 
 
 def done(plan: Plan, results: Path) -> int:

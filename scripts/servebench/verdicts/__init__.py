@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import pyarrow as pa
 
 from servebench.claims import Claim
-from servebench.plan import Plan
+from servebench.plan import Evaluations, Plan
 from servebench.tables.files import rows_of
 from servebench.verdicts.answers import answers, under_load
 from servebench.verdicts.leaders import leaders, pairs
@@ -79,3 +79,13 @@ def _coverage(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[Claim]:
             yield Claim(kind="coverage", verdict="unfinished", run=run, values=values | counts)
         else:
             yield Claim(kind="coverage", verdict="complete", run=run, values=values)
+    if plan.evaluations:
+        yield from _evaluated(tables, plan.evaluations)
+
+
+def _evaluated(tables: Mapping[str, pa.Table], asked: Evaluations) -> Iterator[Claim]:
+    """Yield which targets failed: some of their questions were never asked."""
+    failed = [row["target"] for row in rows_of(tables, "targets") if row["status"] != "ok"]
+    if failed:
+        values = {"targets": failed, "planned": len(asked.targets)}
+        yield Claim(kind="coverage", verdict="targets_failed", subjects=failed, values=values)
