@@ -14,6 +14,7 @@ from servebench.claims import Claim
 from servebench.plan import Plan
 from servebench.tables import derived
 from servebench.tables.catalogue import SCHEMAS
+from servebench.tables.cost import cost
 from servebench.tables.files import table
 
 GOOD = {"output_tok_s": 100.0, "user_tok_s": 40.0, "ttft_p50_s": 0.5, "ttft_p95_s": 1.0, "target_requests": 60}
@@ -57,7 +58,7 @@ def concluded(plan: Plan, rows: Iterable[dict[str, Any]], **others: pa.Table) ->
     settings = derived.settings(measured, plan.rounds)
     made = {"measurements": measured, "settings": settings, "queueing": derived.queueing(settings)}
     if plan.cost:
-        made["cost"] = derived.cost(settings, plan.cost["price_per_hour"])
+        made["cost"] = cost(settings, plan.cost["price_per_hour"])
     return verdicts.conclude(made | others, plan)
 
 

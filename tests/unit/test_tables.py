@@ -26,9 +26,10 @@ from servebench.plan.layout import Layout
 from servebench.store import measurements
 from servebench.store.measurements import Record
 from servebench.store.records import ColdStart
-from servebench.tables import derived, make
+from servebench.tables import make
 from servebench.tables import measured as measured_
 from servebench.tables.catalogue import TABLES, tables_of
+from servebench.tables.cost import usd, usd_per_million_tokens
 from servebench.tables.sources import Sources
 
 CELLS = synthetic.h200_cells()
@@ -329,7 +330,7 @@ def test_prices_are_the_published_ones() -> None:
     published = [r for r in tables.read_reference(synthetic.REFERENCES / "l4-cloud.csv") if r["usd_per_million_tokens"]]
     assert len(published) == 3
     for row in published:
-        ours = derived.usd_per_million_tokens(price, row["output_tok_s"])
+        ours = usd_per_million_tokens(price, row["output_tok_s"])
         assert round(ours, 2) == row["usd_per_million_tokens"]
 
 
@@ -347,7 +348,7 @@ def test_paid_idle_of_the_published_starts() -> None:
     price, idle_min = FACTS["price_usd_per_hour"], FACTS["scale_to_zero_after_min"]
     (row,) = tables.paid_idle(tables.sessions(records), price, idle_min).to_pylist()
     assert [round(row[n], 4) for n in ("usd_start_min", "usd_start_max", "usd_idle")] == [0.1065, 0.1657, 0.2367]
-    assert round(derived.usd(price, FACTS["second_instance_ready_s"]), 2) == 0.15
+    assert round(usd(price, FACTS["second_instance_ready_s"]), 2) == 0.15
     records = [synthetic.changed(record, session={"cold_start_s": ColdStart()}) for record in records]
     (row,) = tables.paid_idle(tables.sessions(records), price, None).to_pylist()
     assert [row[n] for n in ("usd_start_min", "usd_start_max", "usd_idle")] == [None, None, None]

@@ -4,19 +4,9 @@ from __future__ import annotations
 
 from servebench.schema import TableError
 from servebench.tables.catalogue import FIGURES, SCHEMAS
-from servebench.tables.derived import (
-    cost,
-    expected,
-    memory,
-    paid_idle,
-    queueing,
-    ratios,
-    reproduction,
-    requests_fit,
-    settings,
-    slow_by_micro_batch,
-    unstable,
-)
+from servebench.tables.cost import cost, paid_idle
+from servebench.tables.derived import queueing, reproduction, settings, slow_by_micro_batch, unstable
+from servebench.tables.expected import expected
 from servebench.tables.files import check, read, read_all, read_reference, table, write
 from servebench.tables.measured import (
     calibration,
@@ -29,6 +19,8 @@ from servebench.tables.measured import (
     timeline,
     ttft,
 )
+from servebench.tables.memory import memory, requests_fit
+from servebench.tables.ratios import ratios
 from servebench.tables.served import prefill_bands, served, slow_prefills
 
 __all__ = [

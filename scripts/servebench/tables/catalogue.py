@@ -137,6 +137,8 @@ def _kinds(lines: str) -> Mapping[str, str]:
 
 FIGURES: Mapping[str, str] = _kinds(_FIGURES)
 DETAILS: Mapping[str, str] = _kinds(_DETAILS)
+# The figures of which rounds and settings are compared.
+COMPARED = ("output_tok_s", "user_tok_s", "ttft_p95_s")
 _RANGES = "\n".join(f"{name}_min {kind} over the rounds\n{name}_max {kind}" for name, kind in FIGURES.items())
 
 _COMPARISONS = """
@@ -302,7 +304,7 @@ log text
     Table(
         name="expected",
         row="a fact that the configuration expects of a server, for each launch",
-        made="derived.expected",
+        made="expected.expected",
         of=("sessions", "plan"),
         columns="""
 run text!
@@ -349,7 +351,7 @@ marks marks! reasons not to trust the row
     Table(
         name="ratios",
         row="a figure of a setting over that of its baseline, both in the same round",
-        made="derived.ratios",
+        made="ratios.ratios",
         of=("measurements", "settings", "plan"),
         columns="""
 kind text! control, engine, slots, quantization or drift (the same setting in two runs)
@@ -503,7 +505,7 @@ session_id text
     Table(
         name="memory",
         row="a setting: device memory, measured and predicted",
-        made="derived.memory",
+        made="memory.memory",
         of=("sessions", "measurements", "caches", "asked_settings"),
         columns=_SETTING
         + """
@@ -520,7 +522,7 @@ requests_fit int KV cache over the tokens of a request, rounded down; does not c
     Table(
         name="cost",
         row="(run, setting, users), if a price is configured",
-        made="derived.cost",
+        made="cost.cost",
         of=("settings", "price_per_hour"),
         needs="cost",
         columns=_PLACE
@@ -537,7 +539,7 @@ joules_per_token_max real
     Table(
         name="paid_idle",
         row="a setting, if a price is configured: the cost of time in which nobody is served",
-        made="derived.paid_idle",
+        made="cost.paid_idle",
         of=("sessions", "price_per_hour", "idle_after_min"),
         needs="cost",
         columns="""
@@ -741,6 +743,8 @@ p real
 )
 
 SCHEMAS: Mapping[str, pa.Schema] = {table.name: schema(table.columns) for table in TABLES}
+# The columns that describe a setting, in every table of settings.
+SETTING = tuple(schema(_SETTING).names)
 
 
 def tables_of(plan: Plan) -> list[Table]:

@@ -1,4 +1,4 @@
-"""Compare the published facts of a setting with those its server reported. Pure.
+"""Make the table of a setting's published facts beside those its server reported. Pure.
 
 A difference stops nothing: another GPU holds a KV cache of another size, another machine starts another number of
 threads. Whether a server has what its setting *asks* for is checked by `servebench.engines`.
@@ -11,7 +11,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from servebench.plan import Struct
+import pyarrow as pa
+
+from servebench.plan import Plan, Struct
+from servebench.tables.files import table
 
 
 class Fact(Struct, frozen=True, kw_only=True):
@@ -21,6 +24,18 @@ class Fact(Struct, frozen=True, kw_only=True):
     expected: bool | int | float | str
     got: Any
     met: bool | None
+
+
+def expected(sessions: pa.Table, plan: Plan) -> pa.Table:
+    """Compare the published facts of each setting with those its launches reported."""
+    rows = []
+    for launch in sessions.to_pylist():
+        facts = json.loads(launch["facts"]) if launch["facts"] else {}
+        place = {name: launch[name] for name in ("run", "setting", "round", "session_id")}
+        for fact in compare(plan.settings[launch["setting"]].expect, facts):
+            said = {"what": fact.what, "published": as_text(fact.expected), "found": as_text(fact.got), "met": fact.met}
+            rows.append(place | said)
+    return table("expected", rows)
 
 
 def compare(expect: Mapping[str, bool | int | float | str], facts: Mapping[str, Any]) -> list[Fact]:

@@ -19,7 +19,7 @@ from servebench.load.modes import MODES
 from servebench.machine.identity import Machine
 from servebench.store.measurements import Discarded, Record
 from servebench.store.records import SessionFacts
-from servebench.tables.catalogue import DETAILS, FIGURES, SCHEMAS
+from servebench.tables.catalogue import DETAILS, FIGURES, SCHEMAS, SETTING
 from servebench.tables.files import Row, table
 from servebench.tables.logged import completed, unsaid
 from servebench.tables.watched import in_window, shared, slowed
@@ -27,7 +27,6 @@ from servebench.tables.watched import in_window, shared, slowed
 SLOW_S, SLOW_AFTER_S = 1.0, 5.0
 BAND_WIDTH = 20
 _ROUND_TRIP = ("round_trip_p50_s", "round_trip_min_s", "round_trip_max_s")
-_SETTING = [n for n in SCHEMAS["queueing"].names if n in SCHEMAS["sessions"].names and n != "users"]
 
 
 def measurements(records: Sequence[Record], line: Line) -> pa.Table:
@@ -102,7 +101,7 @@ def order(record: Record) -> tuple[int, int, int]:
 
 
 def _setting(record: Record) -> Row:
-    return {name: getattr(record.identity, name) for name in _SETTING}
+    return {name: getattr(record.identity, name) for name in SETTING}
 
 
 def _server(session: SessionFacts) -> Row:
