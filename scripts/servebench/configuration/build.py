@@ -18,6 +18,7 @@ from servebench.configuration.faults import cross_faults, schema_faults, value_f
 from servebench.configuration.files import engine_pin, prompts_digest, trace_digest
 from servebench.configuration.origin import ConfigError, Origin, in_checkout
 from servebench.configuration.sections import defaults
+from servebench.configuration.shorthand import full
 from servebench.configuration.workloads import workload
 from servebench.load.line import Line
 from servebench.plan import Engine, Evaluations, Model, Plan, Runtime, Setting
@@ -34,8 +35,8 @@ def load(config: Mapping[str, Any], files: Sequence[str | Path], overrides: Mapp
     """
     overrides = overrides or {}
     origin = Origin(files, overrides)
-    config = _present(config)
-    faults = list(value_faults(config, origin)) or list(schema_faults(config, origin))
+    config, faults = full(_present(config), origin)
+    faults = faults or list(value_faults(config, origin)) or list(schema_faults(config, origin))
     if faults:
         raise ConfigError("\n".join(faults))
     faults = list(cross_faults(config, origin))

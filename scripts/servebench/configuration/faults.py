@@ -152,8 +152,10 @@ def cross_faults(config: Mapping[str, Any], origin: Origin) -> Iterator[str]:
     runs, engines, models = config.get("runs") or {"main": {}}, config["engines"], config["models"]
     for key, engine in engines.items():
         yield from _engine_faults(["engines", key], engine, origin)
+    fetched = _fetched(config)
     for key, model in models.items():
-        yield from _model_faults(["models", key], model, models, origin)
+        if key in fetched or model.keys() & {"source", "requantize"}:
+            yield from _model_faults(["models", key], model, models, origin)
     for name, setting in config["settings"].items():
         yield from _setting_faults(["settings", name], setting, engines, models, runs, origin)
     yield from _evaluations_faults(config.get("evaluations"), engines, models, origin)
@@ -176,6 +178,17 @@ def cross_faults(config: Mapping[str, Any], origin: Origin) -> Iterator[str]:
     first, last = config.get("runtime", {}).get("ports", Runtime().ports)
     if first > last:
         yield origin.fault(["runtime", "ports"], f"[{first}, {last}] is not a valid range; give the lower port first")
+
+
+def _fetched(config: Mapping[str, Any]) -> set[str]:
+    """Return the models whose files are needed: all but those of servers at a URL, which need a name only."""
+    targets = (config.get("evaluations") or {}).get("targets", {})
+    kinds = [
+        (one["model"], config["engines"].get(one["engine"], {}))
+        for one in (*config["settings"].values(), *targets.values())
+    ]
+    remote = {model for model, engine in kinds if engine.get("kind") == "url"}
+    return set(config["models"]) - remote | {model for model, engine in kinds if engine.get("kind") != "url"}
 
 
 def _setting_faults(

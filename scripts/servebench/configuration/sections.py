@@ -329,6 +329,21 @@ class Setting(Target, kw_only=True):
         Meta(min_length=1, extra_json_schema={"uniqueItems": True}),
         _says("Numbers of users to measure, each once per round, in ascending order."),
     ]
+    matrix: Annotated[
+        dict[str, list[Any]] | UnsetType,
+        _says(
+            "Lists of values of any keys of a setting: one setting for each combination, its name followed by the "
+            "values. `quantization` chooses the model that has it; a key under `workload.` makes a run of its own for "
+            "each value."
+        ),
+    ] = UNSET
+    include: Annotated[
+        list[dict[str, Any]] | UnsetType,
+        _says("Keys added to the combinations of `matrix` that have the same values, or further combinations."),
+    ] = UNSET
+    exclude: Annotated[
+        list[dict[str, Any]] | UnsetType, _says("Combinations of `matrix` to leave out, by some of their values.")
+    ] = UNSET
 
 
 class TaskSet(Section):

@@ -30,6 +30,8 @@ from servebench.load.reply import ReplyError
 from servebench.machine import cache
 from servebench.machine.infrastructure import InfrastructureError, api_key, locked
 
+# The model of a configuration that names none: the only one that the server lists.
+SERVED = "served"
 ROUND_TRIPS = 9
 # A server that the user says is running may be about to listen; after this long a refused connection is final.
 REFUSED_S = 5.0
@@ -44,6 +46,7 @@ class Url(Adapter):
     uses_gpu = False
     loads_model = False
     start_s = 1.0
+    _only: str | None = None
 
     @classmethod
     def option_names(cls, runtime: str | None) -> tuple[str, ...]:
@@ -55,14 +58,28 @@ class Url(Adapter):
         """Return 0: the server runs on another machine."""
         return 0
 
+    def find_model(self, client: httpx.Client) -> None:
+        """Take the only model that the server lists, where the configuration names none.
+
+        Raises LaunchFailed for a server that lists several, and the errors of `UNREADABLE` for one that lists none.
+        """
+        if self._only or self.setting.model.name != SERVED or "model" in self.setting.engine.options:
+            return
+        names = [str(entry["id"]) for entry in client.get(self.models_url).raise_for_status().json()["data"]]
+        if len(names) != 1:
+            listed = ", ".join(names) or "none"
+            told = f"{self.models_url} lists {len(names)} models ({listed})"
+            raise LaunchFailed(f"{told}; name the one to measure: settings.{self.setting.name}.model")
+        (self._only,) = names
+
     def command(self, port: int) -> Command:
         """Refuse: a server at a URL is not started by us."""
         raise InfrastructureError(f"engines.{self.setting.engine.key}: a server at a URL is not started by us")
 
     @property
     def model(self) -> str:
-        """Return the engine's option `model`, else the model's name."""
-        return str(self.setting.engine.options.get("model", self.setting.model.name))
+        """Return the engine's option `model`, else the model's name; of a model without one, what the server lists."""
+        return self._only or str(self.setting.engine.options.get("model", self.setting.model.name))
 
     @property
     def url(self) -> str:
@@ -140,6 +157,7 @@ def _attached(adapter: Url) -> Iterator[Server]:
         last: Exception | None = None
         while True:
             try:
+                adapter.find_model(client)
                 ask(adapter, client, max_tokens=1)
                 break
             except UNREADABLE as error:  # ReplyError among them
