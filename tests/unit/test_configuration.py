@@ -229,11 +229,20 @@ def test_what_does_not_determine_a_measurement_is_not_in_its_spec(config, change
 
 def test_the_example_of_an_own_configuration_lacks_only_what_is_the_reader_s(tmp_path):
     text = (servebench.ROOT / "config" / "README.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"^```yaml\n(.*?)^```$", text, re.M | re.S)
+    example, running, matrix = re.findall(r"^```yaml\n(.*?)^```$", text, re.M | re.S)
     path = tmp_path / "mine.yaml"
     path.write_text(example.replace("4f27…", "4f27" * 16), encoding="utf-8")
     loaded = configuration.read([path])
     assert (loaded.models["my-model"].sha256, loaded.settings["np4"].users) == ("4f27" * 16, (1, 4, 8))
+    (at_url,) = configuration.load(yaml.safe_load(running), ["config/mine.yaml"]).settings.values()
+    assert (at_url.engine.kind, at_url.model.name, at_url.users) == ("url", "served", (1, 4, 16))
+    file = {"source": "file:///model.gguf", "sha256": "4f27" * 16}
+    models = {key: file | {"quantization": kind} for key, kind in (("small", "Q4_K_M"), ("large", "Q8_0"))}
+    made = configuration.load(
+        yaml.safe_load(path.read_text(encoding="utf-8")) | {"models": models} | yaml.safe_load(matrix), [path]
+    )
+    assert list(made.settings) == ["np-1-q4_k_m", "np-1-q8_0", "np-4-q4_k_m", "np-4-q8_0", "np-16-q4_k_m"]
+    assert [name for name, one in made.settings.items() if one.args] == ["np-4-q4_k_m", "np-4-q8_0"]
 
 
 def test_what_determines_a_measurement_is(config):

@@ -99,7 +99,9 @@ def _matrices(config: dict[str, Any], origin: Origin) -> Iterator[str]:
                 run = found.get("run", next(iter(runs)))
                 left.add(run)
                 found["run"] = _run(runs, run, load)
-            own = "-".join([name, *(slug(value) for value in combination.values())])
+            keys = setting.get("matrix", {})
+            naming = keys if set(keys) <= combination.keys() else combination
+            own = "-".join([name, *(slug(combination[key]) for key in naming)])
             if own in settings:
                 yield origin.fault([*path, "matrix"], f"makes two settings named {own}; take one of their values out")
             settings[own] = found
