@@ -1,9 +1,9 @@
-"""A job for each session and each evaluation: start an engine, measure every number of users or ask everything, stop.
+"""A job for each session, evaluation and round of a search: start an engine, measure or ask, stop.
 
 The rules are generated, since each setting has its own numbers of users and outputs cannot be functions.
 """
 
-for job in TARGETS.jobs():
+for job in (*TARGETS.jobs(), *TARGETS.searches()):
 
     rule:
         name:
@@ -25,6 +25,20 @@ for job in TARGETS.jobs():
         shell:
             NEW_SPEC + "exec python -m servebench {params.verb} --log {log.messages:q}"
             " --engine-log {log.engine:q} {params.forced}"
+
+
+# For how many users each setting keeps the objectives. Its last round needs all others.
+rule capacity:
+    input:
+        TARGETS.searched(),
+    output:
+        LAYOUT.capacities,
+    log:
+        LAYOUT.log("capacity"),
+    params:
+        verb=TARGETS.stated(),
+    shell:
+        "exec python -m servebench {params.verb} --log {log:q}"
 
 
 for name, files in TARGETS.only().items():

@@ -22,6 +22,7 @@ _COMPARED: Mapping[str, tuple[str, ...]] = {
     "too_few_questions": ("target", "baseline", "measure", "questions"),
     "not_judged": ("target", "baseline", "measure", "reasons"),
 }
+_SEARCHED = ("objective", "spans", "gaps", "open", "measurements")
 # Every kind with its verdicts, and the names of each verdict's values.
 KINDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "coverage": {
@@ -44,6 +45,13 @@ KINDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "open": ("met", "next", "next_verdict", "met_above", "valid"),
         "none": ("next", "next_verdict", "met_above", "valid"),
         "unknown": ("next", "next_verdict", "met_above", "valid"),
+    },
+    # spans: lists of [first, last] number of users that keep the objective; gaps, open: between and beside them.
+    "objective": {
+        "bracketed": (*_SEARCHED, "most", "unbroken", "missed"),
+        "at_least": (*_SEARCHED, "most", "unbroken"),
+        "none": (*_SEARCHED, "missed"),
+        "unsure": _SEARCHED,
     },
     "people": {
         "arithmetic": ("reply_s", "people", "valid"),  # people: a list of [pause in seconds, fewest, most]

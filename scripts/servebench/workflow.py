@@ -19,8 +19,9 @@ from servebench import ROOT, claims, configuration
 from servebench import plan as planning
 from servebench.charts import CHARTS
 from servebench.engines import ADAPTERS
+from servebench.load.modes import MODES
 from servebench.machine.infrastructure import InfrastructureError, api_key
-from servebench.outlook import duration
+from servebench.outlook import duration, inventory
 from servebench.plan import Plan, Setting
 from servebench.plan.layout import RESULTS, Layout
 from servebench.tables import published
@@ -31,6 +32,7 @@ from servebench.tables.catalogue import tables_of
 ROOMS = {
     "tables": [
         "verdicts",
+        "capacity",
         "tables",
         "outlook",
         "store",
@@ -88,17 +90,18 @@ class Job:
     rule: str
     name: str
     setting: Setting
-    needs: list[Path]
+    needs: list[Path] | Callable[[Any], list[Path]]
     files: list[Path]
     digest: str
     priority: Callable[[Any], int]
     resources: dict[str, int]
     options: Callable[[Any, Any], str]
+    rounds: int = 0
 
     @property
     def of_rounds(self) -> bool:
-        """Return whether the job runs once in each round."""
-        return "{round}" in self.name
+        """Return whether the job runs once in each of `rounds` rounds."""
+        return self.rounds > 0
 
 
 @dataclass(frozen=True)
@@ -208,6 +211,42 @@ class Targets:
             priority=priority,
             resources=self._resources(setting, duration.session_minutes(setting)),
             options=options,
+            rounds=self.plan.rounds,
+        )
+
+    def searches(self) -> Iterator[Job]:
+        """Yield the rules of the searches for how many users each setting serves; a schedule has no users to vary."""
+        for rank, setting in enumerate(self.plan.settings.values()):
+            if not MODES[setting.workload["mode"]].scheduled:
+                yield self._search(setting, rank)
+
+    def _search(self, setting: Setting, rank: int) -> Job:
+        spec, rounds = planning.search_spec(self.plan, setting), self.plan.search.most_rounds
+        how, objectives = planning.canonical(self.plan.search), planning.canonical(self.plan.judged_by)
+
+        def needs(wildcards: Any) -> list[Path]:
+            before = int(wildcards.round) - 1
+            files = [self.layout.search(setting, before)] if before else []
+            return [*files, *self.model(setting), *self.environment(setting)]
+
+        def priority(wildcards: Any) -> int:
+            return (rounds - int(wildcards.round) + 1) * 1000 - rank
+
+        def options(wildcards: Any, resources: Any) -> str:
+            given = ("--round", wildcards.round, "--rank", str(rank), "--how", how, "--objectives", objectives)
+            return self._options("search", spec, *given)
+
+        return Job(
+            rule=f"search_{setting.run}_{setting.name}",
+            name=f"searches/{setting.run}/{setting.name}/round{{round}}",
+            setting=setting,
+            needs=needs,
+            files=[self.layout.search(setting, "{round}")],
+            digest=planning.digest([spec, how, objectives]),
+            priority=priority,
+            resources=self._resources(setting, duration.search_minutes(self.plan, setting)),
+            options=options,
+            rounds=rounds,
         )
 
     def _evaluation(self, target: Setting, rank: int) -> Job:
@@ -247,8 +286,12 @@ class Targets:
     def made_by(self, job: Job) -> list[Path]:
         """Return the files of a job; for a session those of every round."""
         files = [*job.files, self.layout.spec(job.name, job.digest)]
-        rounds = range(1, self.plan.rounds + 1) if job.of_rounds else (0,)
+        rounds = range(1, job.rounds + 1) if job.of_rounds else (0,)
         return [Path(str(file).format(round=number)) for number in rounds for file in files]
+
+    def searched(self) -> list[Path]:
+        """Return the files of all searches."""
+        return [file for job in self.searches() for file in self.made_by(job)]
 
     def only(self) -> dict[str, list[Path]]:
         """Map each `only_…` target to the files of its setting."""
@@ -264,6 +307,11 @@ class Targets:
         """Return a verb that works on the experiment's folder, with its options, quoted for a shell."""
         given = [word for option, value in options.items() for word in (f"--{option}", value)]
         return untracked(shlex.join([name, *given, "--results", str(self.layout.results)]))
+
+    def stated(self) -> Callable[[Any, Any], str]:
+        """Return the verb that states the answers of the searches, with its options, quoted for a shell."""
+        plan = planning.canonical(planning.reported(self.plan))
+        return self.verb("capacities", plan=plan, out=str(self.layout.capacities))
 
     def draw(self, name: str) -> Callable[[Any, Any], str]:
         """Return what `verb` returns, with the style of the charts."""
@@ -322,7 +370,7 @@ class Targets:
 
     def check_keys(self, rules: Iterable[str]) -> None:
         """Raise InfrastructureError when the API key of a server that these rules ask is not set."""
-        asked = {job.rule: job.setting.engine for job in self.jobs()}
+        asked = {job.rule: job.setting.engine for job in (*self.jobs(), *self.searches())}
         for engine in (asked[name] for name in sorted(asked.keys() & set(rules))):
             if engine.api_key_env:
                 api_key(f"engines.{engine.key}.api_key_env", engine.api_key_env)
@@ -346,7 +394,8 @@ def load(config: Mapping[str, Any], workflow: Any) -> Targets:
         plan = configuration.load(config, files, workflow.config_settings.config)
     except configuration.ConfigError as error:
         raise WorkflowError(f"the configuration cannot be run:\n{error}") from None
-    return Targets(plan, Layout(RESULTS / plan.experiment))
+    layout = Layout(RESULTS / plan.experiment)
+    return Targets(inventory.with_searched(plan, layout.results), layout)
 
 
 def retry_failed(workflow: Any) -> Callable[[Any, Any], str]:
@@ -362,12 +411,16 @@ def forced(workflow: Any) -> bool:
 
 def begin(targets: Targets, workflow: Any) -> None:
     """Check the API keys of the servers that this run's jobs ask; announce what is measured and how long it takes."""
+    run = {job.rule.name for job in workflow.dag.needrun_jobs()}
     try:
-        targets.check_keys(job.rule.name for job in workflow.dag.needrun_jobs())
+        targets.check_keys(run)
     except InfrastructureError as error:
         raise WorkflowError(str(error)) from None
     layout = targets.layout
-    print(duration.announcement(targets.plan, layout.results), file=sys.stderr)
+    if searching := [job.setting for job in targets.searches() if job.rule in run]:
+        print(duration.announcement_of_search(targets.plan, searching), file=sys.stderr)
+    if not searching or run - {job.rule for job in targets.searches()} - {"capacity"}:
+        print(duration.announcement(targets.plan, layout.results), file=sys.stderr)
     for line in duration.too_few(targets.plan):
         print(f"servebench: too few requests to judge: {line}", file=sys.stderr)
     if forced(workflow):

@@ -231,6 +231,9 @@ VALUES: Mapping[str, Any] = {
     **{name: [0.5, 1.5] for name in ("ttft_p95_s", "user_tok_s")},
     **dict.fromkeys(("ratio", "low", "high", "points", "detectable", "margin", "percent"), 1.25),
     **{
+        "objective": "chat",
+        "spans": [[1, 2], [8, 16]],
+        **{"gaps": [4], "open": [17], "most": 16, "unbroken": 2, "measurements": 22},
         "first": "a",
         "second": "b",
         "others": ["b"],

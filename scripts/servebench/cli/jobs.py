@@ -101,6 +101,50 @@ def session(
         measuring.run(plan.session_from_spec(spec, round_, rank, context.models, context.engines), context)
 
 
+@app.command("search", hidden=True)
+def search_capacity(
+    spec: SpecJson,
+    round_: Annotated[int, typer.Option("--round")],
+    rank: Annotated[int, typer.Option()],
+    models: ModelsJson,
+    engines: EnginesJson,
+    runtime: RuntimeJson,
+    how: Annotated[str, typer.Option("--how", help="capacity.Search as JSON.")],
+    objectives: Annotated[str, typer.Option("--objectives", help="The objectives as JSON, by name.")],
+    results: Results,
+    engine_log: EngineLog,
+    log: LogFile = None,
+    retry_failed: RetryFailed = False,
+) -> None:
+    """Measure, in one round of a setting, whatever the search for its capacity wants."""
+    import msgspec
+
+    from servebench import plan
+    from servebench.capacity.search import Search
+    from servebench.load.objective import Objective
+    from servebench.sessions import searching
+
+    start(log)
+    context = _context(spec, models, engines, runtime, results, engine_log, retry_failed)
+    asked = msgspec.json.decode(how, type=Search), msgspec.json.decode(objectives, type=dict[str, Objective])
+    with ending_with_parent():
+        searching.run(plan.session_from_spec(spec, round_, rank, context.models, context.engines), context, *asked)
+
+
+@app.command("capacities", hidden=True)
+def state_capacities(
+    plan_json: Annotated[str, typer.Option("--plan", help="The plan as it is saved, as JSON.")],
+    results: Results,
+    out: Annotated[Path, typer.Option(help="The file to write.")],
+    log: LogFile = None,
+) -> None:
+    """State for how many users each setting keeps each objective, by what the searches have measured."""
+    from servebench.cli import capacities
+
+    start(log)
+    _write_json(out, capacities.found(plan_json, results))
+
+
 @app.command(hidden=True)
 def questions(
     task: Annotated[str, typer.Argument(help="A task of the evaluations.")],

@@ -313,8 +313,10 @@ def conclude(
 
 def read_plan(configfile: list[Path] | None, config: list[str] | None) -> Any:
     from servebench import configuration
+    from servebench.outlook import inventory
 
     if config and not configfile:
         raise Fault("--config: changes keys of a file; name that file too: --configfile FILE")
     overrides = configuration.overrides(config) if config else {}
-    return configuration.read(configfile or [servebench.ROOT / "config" / "config.yaml"], overrides)
+    plan = configuration.read(configfile or [servebench.ROOT / "config" / "config.yaml"], overrides)
+    return inventory.with_searched(plan, RESULTS / plan.experiment)

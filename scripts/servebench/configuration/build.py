@@ -13,6 +13,7 @@ import msgspec
 import yaml
 
 from servebench import ROOT
+from servebench.capacity.search import Search
 from servebench.configuration import sections
 from servebench.configuration.faults import cross_faults, schema_faults, value_faults
 from servebench.configuration.files import engine_pin, prompts_digest, trace_digest
@@ -21,6 +22,7 @@ from servebench.configuration.sections import defaults
 from servebench.configuration.shorthand import full
 from servebench.configuration.workloads import workload
 from servebench.load.line import Line
+from servebench.load.objective import Objective
 from servebench.plan import Engine, Evaluations, Model, Plan, Runtime, Setting
 from servebench.tasks import TASKS, sets
 from servebench.tasks.task import FULL
@@ -63,8 +65,10 @@ def load(config: Mapping[str, Any], files: Sequence[str | Path], overrides: Mapp
         title=config.get("title", config["experiment"]),
         files=tuple(in_checkout(file) or f"/path/to/{Path(file).name}" for file in files),
         overrides=tuple(f"{key}={_as_argument(value)}" for key, value in overrides.items()),
-        rounds=config["rounds"],
+        rounds=_rounds(config)[0],
         line=msgspec.convert(config.get("line", {}), Line),
+        objectives={name: _objective(entry) for name, entry in config.get("objectives", {}).items()},
+        search=_search(config),
         reference=config.get("reference"),
         cost=config.get("cost"),
         deviations=tuple(config.get("deviations", ())),
@@ -77,6 +81,29 @@ def load(config: Mapping[str, Any], files: Sequence[str | Path], overrides: Mapp
         charts=dict(config.get("charts", {})),
         runtime=msgspec.convert(config.get("runtime", {}), Runtime),
     )
+
+
+def _rounds(config: Mapping[str, Any]) -> tuple[int, int]:
+    """Return how often everything is measured, and how often at most near a limit."""
+    rounds = config["rounds"]
+    if isinstance(rounds, int):
+        return rounds, rounds
+    both = {**defaults(sections.Rounds), **rounds}
+    return both["min"], both["max"]
+
+
+def _objective(entry: Mapping[str, Any]) -> Objective:
+    held = ("failures_share", "min_targets")
+    return Objective(
+        limits={name: float(limit) for name, limit in entry.items() if name not in held},
+        **{name: entry[name] for name in held if name in entry},
+    )
+
+
+def _search(config: Mapping[str, Any]) -> Search:
+    section = {**defaults(sections.Capacity), **config.get("capacity", {})}
+    rounds, most_rounds = _rounds(config)
+    return Search(resolution=section["resolution"], most=section["most_users"], rounds=rounds, most_rounds=most_rounds)
 
 
 def _as_argument(value: Any) -> str:

@@ -13,10 +13,11 @@ import jsonschema
 import yaml
 
 from servebench import ROOT
+from servebench.configuration import sections
 from servebench.configuration.files import prompts_path
 from servebench.configuration.origin import Origin
 from servebench.configuration.schema import schema
-from servebench.configuration.sections import RUNTIMES
+from servebench.configuration.sections import RUNTIMES, defaults
 from servebench.configuration.workloads import workload
 from servebench.engines import ADAPTERS, Adapter
 from servebench.faults import Fault
@@ -25,9 +26,10 @@ from servebench.load.arrivals import Pause
 from servebench.load.endpoint import Endpoint
 from servebench.load.lengths import Lengths
 from servebench.load.modes import MODES
+from servebench.load.objective import LIMITED
 from servebench.load.traces import read_trace
 from servebench.load.workload import Workload
-from servebench.plan import Runtime
+from servebench.plan import LINE, Runtime
 from servebench.tasks import MEASURES, TASKS, sets
 from servebench.tasks.task import FULL
 
@@ -171,6 +173,7 @@ def cross_faults(config: Mapping[str, Any], origin: Origin) -> Iterator[str]:
         problem = f"needs a load that goes on, and workload.mode {mode!r} ends by itself; use one of {lasting}"
         yield origin.fault(["evaluations", "under_load"], problem)
     yield from _unused_keys(config, runs, origin)
+    yield from _objectives_faults(config, origin)
     reference = config.get("reference")
     cells = f"config/references/{reference}-concurrency.csv"
     if reference and not (ROOT / cells).is_file():
@@ -189,6 +192,17 @@ def _fetched(config: Mapping[str, Any]) -> set[str]:
     ]
     remote = {model for model, engine in kinds if engine.get("kind") == "url"}
     return set(config["models"]) - remote | {model for model, engine in kinds if engine.get("kind") != "url"}
+
+
+def _objectives_faults(config: Mapping[str, Any], origin: Origin) -> Iterator[str]:
+    for name, entry in config.get("objectives", {}).items():
+        if name == LINE:
+            yield origin.fault(["objectives", name], "is the name of what `line` sets; use another")
+        if not set(entry) & set(LIMITED):
+            yield origin.fault(["objectives", name], f"limits no figure; limit one of {', '.join(LIMITED)}")
+    rounds = config.get("rounds")
+    if isinstance(rounds, Mapping) and (rounds := {**defaults(sections.Rounds), **rounds})["min"] > rounds["max"]:
+        yield origin.fault(["rounds"], f"min {rounds['min']} is more than max {rounds['max']}; give the smaller as min")
 
 
 def _setting_faults(

@@ -14,9 +14,11 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from servebench import plan
+from servebench.capacity.search import Search
 from servebench.engines import ADAPTERS
 from servebench.load.line import Line as Objective
 from servebench.load.modes import MODES
+from servebench.load.objective import Objective as Limits
 from servebench.load.workload import ARRIVALS
 from servebench.load.workload import Workload as Load
 from servebench.tasks import MEASURES, TASKS
@@ -94,6 +96,66 @@ class Line(Section):
     min_targets: Annotated[Count, _says("(free) With fewer requests in the window, the line is not judged.")] = (
         Objective().min_targets
     )
+
+
+class NamedObjective(Section):
+    ttft_p50_s: Annotated[Positive | UnsetType, _says("(free) Most seconds for the first token, median.")] = UNSET
+    ttft_p95_s: Annotated[Positive | UnsetType, _says("(free) Most seconds for the first token, 95 %.")] = UNSET
+    ttft_p99_s: Annotated[Positive | UnsetType, _says("(free) Most seconds for the first token, 99 %.")] = UNSET
+    tpot_p50_s: Annotated[
+        Positive | UnsetType, _says("(free) Most seconds for each output token after the first, median.")
+    ] = UNSET
+    tpot_p95_s: Annotated[
+        Positive | UnsetType, _says("(free) Most seconds for each output token after the first, 95 %.")
+    ] = UNSET
+    tpot_p99_s: Annotated[
+        Positive | UnsetType, _says("(free) Most seconds for each output token after the first, 99 %.")
+    ] = UNSET
+    e2e_p50_s: Annotated[Positive | UnsetType, _says("(free) Most seconds for the whole reply, median.")] = UNSET
+    e2e_p95_s: Annotated[Positive | UnsetType, _says("(free) Most seconds for the whole reply, 95 %.")] = UNSET
+    e2e_p99_s: Annotated[Positive | UnsetType, _says("(free) Most seconds for the whole reply, 99 %.")] = UNSET
+    inter_chunk_p50_s: Annotated[
+        Positive | UnsetType, _says("(free) Most seconds for the gap between two chunks, median.")
+    ] = UNSET
+    inter_chunk_p95_s: Annotated[
+        Positive | UnsetType, _says("(free) Most seconds for the gap between two chunks, 95 %.")
+    ] = UNSET
+    inter_chunk_p99_s: Annotated[
+        Positive | UnsetType, _says("(free) Most seconds for the gap between two chunks, 99 %.")
+    ] = UNSET
+    user_tok_s: Annotated[Positive | UnsetType, _says("(free) Fewest tokens per second for one user (median).")] = UNSET
+    output_tok_s: Annotated[Positive | UnsetType, _says("(free) Fewest tokens per second for all users together.")] = (
+        UNSET
+    )
+    requests_s: Annotated[Positive | UnsetType, _says("(free) Fewest requests per second.")] = UNSET
+    goodput_share: Annotated[
+        Positive | UnsetType, _says("(free) Smallest share of the requests that each meet the line, for example 0.99.")
+    ] = UNSET
+    failures_share: Annotated[float, Meta(ge=0, lt=1), _says("(free) Largest share of the requests that may fail.")] = (
+        Limits.failures_share
+    )
+    min_targets: Annotated[
+        Count,
+        _says("(free) With fewer requests in the window it is not judged; a limit on a p99 needs 100 in any case."),
+    ] = Limits.min_targets
+
+
+class Rounds(Section):
+    min: Annotated[int, Meta(ge=1, le=9), _says("How often everything is measured.")] = 2
+    max: Annotated[
+        int,
+        Meta(ge=1, le=9),
+        _says("How often the search for a capacity measures a number of users that is not sure to be on one side."),
+    ] = 8
+
+
+class Capacity(Section):
+    resolution: Annotated[
+        float,
+        Meta(ge=0.01, le=1),
+        _says("(free) How close the ends of the answer lie, as a share, where the rounds can tell: 0.12 is 12 %."),
+    ] = Search.resolution
+    most_users: Annotated[Users, _says("(free) The largest number of users that is tried.")] = Search.most
 
 
 class Cost(Section):
@@ -487,9 +549,11 @@ class Configuration(Section, kw_only=True):
         Text | UnsetType, _says("(free) Title of the page, a string or `{en: …, ja: …}`; the name unless given.")
     ] = UNSET
     rounds: Annotated[
-        int,
-        Meta(ge=1, le=9),
-        _says("How often everything is measured. Rounds are reported as a range, never averaged."),
+        Annotated[int, Meta(ge=1, le=9)] | Rounds,
+        _says(
+            "How often everything is measured. Rounds are reported as a range, never averaged. `{min: 2, max: 8}`: "
+            "twice, and in `snakemake capacity` up to eight times near the limit."
+        ),
     ] = 2
     reference: Annotated[
         Name | UnsetType,
@@ -509,6 +573,13 @@ class Configuration(Section, kw_only=True):
         list[Text] | UnsetType, _says("(free) What could not be checked; shown in the same places.")
     ] = UNSET
     line: Annotated[Line | UnsetType, _says("(free) The objective that a number of users must meet.")] = UNSET
+    objectives: Annotated[
+        dict[Name, NamedObjective] | UnsetType,
+        _says("(free) Further objectives by name, each with limits of its own and a capacity of its own."),
+    ] = UNSET
+    capacity: Annotated[
+        Capacity | UnsetType, _says("(free) How `snakemake capacity` searches for the users that a setting serves.")
+    ] = UNSET
     cost: Annotated[Cost | UnsetType, _says("(free) What the machine costs.")] = UNSET
     cpus: Annotated[Cpus | UnsetType, _says("How many CPUs the server and the load generator get.")] = UNSET
     engines: Annotated[dict[Name, Engine], Meta(min_length=1), _says("The servers, by name.")]

@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from servebench import ROOT
+from servebench.capacity.judging import CONFIDENCE
+from servebench.capacity.search import searched
 from servebench.engines import ADAPTERS
 from servebench.faults import Fault
 from servebench.load.arrivals import Pause
 from servebench.load.lengths import Lengths
+from servebench.load.objective import MOST, Outcome
 from servebench.load.traces import Entry, read_trace
 from servebench.outlook.inventory import Part, answered, done, failed, given_up, missing, of_earlier_protocols, parts
-from servebench.plan import ALONE, LOADED, Evaluations, Model, Plan, Setting
+from servebench.plan import ALONE, LINE, LOADED, Evaluations, Model, Plan, Setting
 from servebench.tasks import TASKS
 from servebench.versions import PROTOCOL
 
@@ -115,6 +118,39 @@ def weights_bytes(model: Model) -> int | None:
 def session_minutes(setting: Setting) -> int:
     """Return a session's time limit in minutes for a batch system: twice the estimate and 15 for loading a model."""
     return int(15 + 2 * session_s(setting) / 60 + 1)
+
+
+def search_s(plan: Plan, setting: Setting) -> tuple[int, float]:
+    """Estimate the measurements of a search for a setting's capacity, and their seconds.
+
+    They are those of a server without noise that serves twice as many users as it has slots.
+    """
+    guess = min(2 * setting.slots, plan.search.most)
+
+    def measured(users: int, round_: int) -> dict[str, Outcome]:
+        return {LINE: Outcome(MOST if users <= guess else -MOST)}
+
+    made = list(searched(plan.search, measured, [LINE]))
+    return len(made), plan.search.rounds * start_s(setting) + sum(measurement_s(setting, users) for users, _ in made)
+
+
+def search_minutes(plan: Plan, setting: Setting) -> int:
+    """Return the time limit in minutes of a round of a search, as `session_minutes`."""
+    return int(15 + 2 * search_s(plan, setting)[1] / 60 + 1)
+
+
+def announcement_of_search(plan: Plan, settings: Sequence[Setting]) -> str:
+    """Announce, in one paragraph for the console, what searches for capacities cost and what they will say."""
+    each = [search_s(plan, setting) for setting in settings]
+    search = plan.search
+    more = f"; up to {search.most_rounds} rounds near a limit" if search.most_rounds > search.rounds else ""
+    return (
+        f"servebench: search for how many users {_count(len(each), 'setting')} serve: about"
+        f" {sum(count for count, _ in each)} measurements in {_count(search.rounds, 'round')},"
+        f" {minutes(sum(seconds for _, seconds in each))} if twice the slots are served, less what the store has{more}."
+        f" Each answer holds with {CONFIDENCE:.0%} confidence; its ends are {search.resolution:.0%} apart where the"
+        " rounds agree well enough to tell, and farther where they do not"
+    )
 
 
 def evaluation_s(asked: Evaluations, target: Setting) -> float:

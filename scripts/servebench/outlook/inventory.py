@@ -10,6 +10,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from servebench import engines, plan
 from servebench import plan as planning
 from servebench.faults import Fault
@@ -20,6 +22,8 @@ from servebench.store import measurements
 from servebench.store import replies as answers
 from servebench.store.parquet import Damaged
 from servebench.versions import PROTOCOL
+
+MOST_ROUNDS = 9  # that a configuration may ask for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +64,40 @@ def missing(plan: Plan, results: Path) -> list[tuple[Session, list[int]]]:
     return [
         (session, [users for users in session.setting.users if not stored_path(plan, results, session, users).exists()])
         for session in plan.sessions()
+    ]
+
+
+def with_searched(plan: Plan, results: Path) -> Plan:
+    """Return the plan in which the numbers of users that searches have measured stand beside the configured ones.
+
+    The record of a search of another spec does not count.
+    """
+    found = {name: _searched(plan, results, setting) for name, setting in plan.settings.items()}
+    settings = {
+        name: structs.replace(setting, users=tuple(sorted({*setting.users, *(u for u, _ in found[name])})))
+        for name, setting in plan.settings.items()
+    }
+    return structs.replace(plan, settings=settings, searched=tuple(name for name in found if found[name]))
+
+
+def _searched(plan: Plan, results: Path, setting: Setting) -> list[tuple[int, int]]:
+    """List the (users, round) that the searches of a setting have measured."""
+    spec = planning.digest(identified(planning.search_spec(plan, setting), setting, results))
+    found = []
+    for round_ in range(1, MOST_ROUNDS + 1):
+        path = Layout(results).search(setting, round_)
+        record = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        found += [(users, round_) for users in record.get("users", ()) if record["spec"] == spec]
+    return found
+
+
+def further_rounds(plan: Plan, results: Path) -> list[tuple[Session, int]]:
+    """List what searches have measured in more rounds than the experiment plans, as (session, users)."""
+    return [
+        (Session(experiment=plan.experiment, round=round_, rank=rank, setting=setting), users)
+        for rank, setting in enumerate(plan.settings.values())
+        for users, round_ in _searched(plan, results, setting)
+        if round_ > plan.rounds
     ]
 
 

@@ -8,6 +8,7 @@ from servebench.plan.identity import (
     measurement_id,
     model_identity,
     named,
+    search_spec,
     session_from_spec,
     session_spec,
     target_spec,
@@ -16,6 +17,7 @@ from servebench.plan.identity import (
 from servebench.plan.saved import from_json, read, reported
 from servebench.plan.types import (
     ALONE,
+    LINE,
     LOADED,
     About,
     Engine,
@@ -33,6 +35,7 @@ from servebench.plan.types import (
 
 __all__ = [
     "ALONE",
+    "LINE",
     "LOADED",
     "About",
     "Engine",
@@ -56,6 +59,7 @@ __all__ = [
     "named",
     "read",
     "reported",
+    "search_spec",
     "session_from_spec",
     "session_spec",
     "target_spec",

@@ -50,6 +50,11 @@ def session_spec(plan: Plan, setting: Setting, protocol: int = PROTOCOL) -> str:
     return canonical({"experiment": plan.experiment, "protocol": protocol, "setting": _determining(plan, setting)})
 
 
+def search_spec(plan: Plan, setting: Setting) -> str:
+    """Make the spec of a setting's search for its capacity: that of its sessions, for no number of users yet."""
+    return session_spec(plan, msgspec.structs.replace(setting, users=()))
+
+
 def _determining(plan: Plan, setting: Setting) -> dict[str, Any]:
     """Select the parts of a setting that determine its measurements."""
     free = ("note", "expect")

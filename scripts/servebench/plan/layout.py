@@ -52,6 +52,19 @@ class Layout:
         folder = self.results.joinpath("measurements", place["run"], place["setting"], f"round{place['round']}")
         return folder / f"users{place['users']:03d}.parquet"
 
+    def search(self, setting: Setting, round_: int | str) -> Path:
+        """Return the record of which numbers of users a search has measured in a round."""
+        return self.search_at({"run": setting.run, "setting": setting.name, "round": round_})
+
+    def search_at(self, place: Mapping[str, Any]) -> Path:
+        """Return what `search` returns, given a `place` (PLACE)."""
+        return self.results.joinpath("capacity", place["run"], place["setting"], f"round{place['round']}.json")
+
+    @property
+    def capacities(self) -> Path:
+        """Return the answers of all searches."""
+        return self.results / "capacity" / "answers.json"
+
     def evaluation(self, target: str) -> Path:
         """Return the file of a target's answers."""
         return self.results / "evaluations" / f"{target}.parquet"

@@ -15,6 +15,7 @@ from servebench.plan.types import Plan
 # Mappings whose order matters: it is that of runs, rows, colours and targets. Canonical JSON sorts keys.
 ORDERED = (
     ("engines",),
+    ("objectives",),
     ("models",),
     ("runs",),
     ("settings",),

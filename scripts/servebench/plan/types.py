@@ -11,7 +11,9 @@ from typing import Any
 
 import msgspec
 
+from servebench.capacity.search import Search
 from servebench.load.line import Line
+from servebench.load.objective import Objective
 
 
 class Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -119,6 +121,7 @@ class UnderLoad(Struct, frozen=True, kw_only=True):
     prompts_sha256: str
 
 
+LINE = "line"  # the name of the line among the objectives
 ALONE, LOADED = "alone", "loaded"  # the conditions of those questions
 
 
@@ -176,6 +179,9 @@ class Plan(Struct, frozen=True, kw_only=True):
     overrides: tuple[str, ...] = ()  # KEY=VALUE, as given to snakemake --config, over the files
     rounds: int
     line: Line
+    objectives: dict[str, Objective] = {}  # named ones beside the line
+    search: Search = Search()  # for how many users each setting serves
+    searched: tuple[str, ...] = ()  # settings whose `users` include those of a search (outlook.inventory)
     reference: str | None = None  # config/references/<reference>…csv: what was published
     cost: dict[str, Any] | None = None  # price_per_hour, currency
     deviations: tuple[str | dict[str, str], ...] = ()  # where the experiment does, or may, differ from its source
@@ -187,6 +193,11 @@ class Plan(Struct, frozen=True, kw_only=True):
     evaluations: Evaluations | None = None
     charts: dict[str, Any] = {}
     runtime: Runtime = Runtime()
+
+    @property
+    def judged_by(self) -> dict[str, Objective]:
+        """Return all objectives by name, first the line, called LINE."""
+        return {LINE: Objective.of(self.line), **self.objectives}
 
     def sessions(self) -> Iterator[Session]:
         """Yield all sessions in the order they are run: all settings in round 1, backwards in round 2, and so on.

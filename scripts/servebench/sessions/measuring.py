@@ -6,10 +6,11 @@ failure of the infrastructure raises; the measurements made before it are in the
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -30,6 +31,7 @@ from servebench.load.measurement import Measurement
 from servebench.load.records import CHUNKS_SCHEMA, REQUESTS_SCHEMA
 from servebench.load.run import measure
 from servebench.load.workers import LoadError, WorkerDied
+from servebench.load.workload import Workload
 from servebench.machine import cache, cpus
 from servebench.machine.identity import machine
 from servebench.machine.watcher import Watcher
@@ -74,7 +76,7 @@ def run(session: plan.Session, context: Context) -> None:
             missing.append(users)
     if missing:
         with Publisher(context.results, session) as published:
-            _Measuring(session, context, kept, published).run(missing)
+            Measuring(session, context, kept, published).run(missing)
 
 
 def _linked(kept: measurements.Store, digest: str, output: Path) -> bool:
@@ -85,10 +87,23 @@ def _linked(kept: measurements.Store, digest: str, output: Path) -> bool:
     return there
 
 
-class _Measuring:
-    """Run the part of a session that needs the engine."""
+class Measuring:
+    """Run the part of a session that needs the engine.
 
-    def __init__(self, session: plan.Session, context: Context, kept: measurements.Store, published: Publisher) -> None:
+    `min_targets`: the target requests that a window is lengthened for, if the workload does not ask for more. `most`:
+    the largest number of users that is measured.
+    """
+
+    def __init__(
+        self,
+        session: plan.Session,
+        context: Context,
+        kept: measurements.Store,
+        published: Publisher,
+        min_targets: int | None = None,
+        most: int | None = None,
+    ) -> None:
+        self.min_targets, self.most = min_targets, most
         self.session, self.context, self.kept, self.published = session, context, kept, published
         self.setting = session.setting
         self.machine = machine()
@@ -100,10 +115,10 @@ class _Measuring:
         self.model: ModelFile | None = None
         self.log_before = ""
 
-    def run(self, missing: list[int]) -> None:
-        """Measure the missing numbers of users in ascending order."""
+    def run(self, missing: list[int], then: Callable[[], int | None] = lambda: None) -> None:
+        """Measure the missing numbers of users in ascending order, then those that `then` names until it has none."""
         context = self.context
-        self.calibration = calibrated(self.setting, max(missing), self.context.runtime, self.load_cpus)
+        self.calibration = calibrated(self.setting, self.most or max(missing), self.context.runtime, self.load_cpus)
         model_path, manifest = context.weights(self.setting)
         self.model = msgspec.convert(manifest, ModelFile | None)
         self.launched_at = _now()
@@ -118,6 +133,8 @@ class _Measuring:
                         if not self._linked(missing[0]):
                             self._measure(server, watcher, missing[0])
                         missing.pop(0)
+                        if not missing and (users := then()) is not None:
+                            missing.append(users)
         except engines.LaunchFailed as error:
             log.error("%s: %s", self._name(), error.reason)
             for users in missing:
@@ -144,7 +161,7 @@ class _Measuring:
                         extra={**server.extra, **self.setting.request},
                         api_key_env=self.setting.engine.api_key_env,
                     ),
-                    workload_of(self.setting.workload),
+                    self._workload(),
                     users,
                     processes=self.setting.processes,
                     seed=plan.documents_seed(self.session.round, users),
@@ -191,6 +208,13 @@ class _Measuring:
             log.warning("%s, %d users: others used the device; measured again", self._name(), users)
         facts = replace(self._served_facts(server, age_s, self.users_before), **_memory(watcher))
         self._keep_failed(users, facts, [mark("foreign_use_every_time", attempts=ATTEMPTS)])
+
+    def _workload(self) -> Workload:
+        """Return the workload, whose window is open until `min_targets` requests were sent in it."""
+        configured = workload_of(self.setting.workload)
+        if self.min_targets is None or configured.way.ends_itself:
+            return configured
+        return dataclasses.replace(configured, min_targets=max(self.min_targets, configured.min_targets or 0))
 
     def _keep_failed(self, users: int, session: SessionFacts, why: Sequence[Mark]) -> None:
         """Write into the store why nothing was measured, unless another session has measured meanwhile."""

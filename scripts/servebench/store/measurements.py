@@ -142,6 +142,7 @@ class Store:
         path = self.path(digest)
         place = place or read_metadata(path).identity.place
         output = self._layout.measurement_at(place)
+        self._layout.search_at(place).unlink(missing_ok=True)  # a search that has used it goes on from there
         kept = self._noted(digest, why, place)
         if path.exists():
             output.unlink(missing_ok=True)

@@ -55,12 +55,12 @@ def run(results: Path) -> None:
 def _records(plan: Plan, results: Path) -> list[measurements.Record]:
     """Read all records. Raises Damaged, naming each damaged file, once all of them are moved to the discarded ones."""
     records, damaged = [], []
-    for session in plan.sessions():
-        for users in session.setting.users:
-            try:
-                records.append(_record(plan, results, session, users))
-            except Damaged as error:
-                damaged.append(str(error))
+    planned = [(session, users) for session in plan.sessions() for users in session.setting.users]
+    for session, users in [*planned, *inventory.further_rounds(plan, results)]:
+        try:
+            records.append(_record(plan, results, session, users))
+        except Damaged as error:
+            damaged.append(str(error))
     if damaged:
         raise Damaged("\n".join(damaged))
     return records

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 import pyarrow as pa
 
 from servebench.claims import Claim
-from servebench.plan import Evaluations, Plan
+from servebench.plan import LINE, Evaluations, Plan
 from servebench.tables.files import rows_of
 from servebench.verdicts.answers import answers, under_load
 from servebench.verdicts.leaders import leaders, pairs
 from servebench.verdicts.levels import capacities, levels
 from servebench.verdicts.means import means, people
+from servebench.verdicts.objectives import objectives
 
 __all__ = ["conclude", "headline"]
 
@@ -38,6 +39,7 @@ def conclude(tables: Mapping[str, pa.Table], plan: Plan) -> list[Claim]:
         *pairs(tables, plan),
         *(claim for claim in about_answers if claim.kind == "equivalence"),
         *under_load(tables),
+        *objectives(tables, plan),
         *means(tables, plan, judged, capacity),
     ]
 
@@ -52,12 +54,17 @@ def headline(found: Sequence[Claim]) -> list[Claim]:
         (claim for claim in found if claim.kind == "capacity"),
         key=lambda claim: (not claim.values["valid"], -(claim.users or 0)),
     )[:1]
+    # Where the setting's users were searched for, the answer says how sure it is, and that of each named objective.
+    within = [
+        claim for claim in found if claim.kind == "objective" and [claim.subjects] == [c.subjects for c in served]
+    ]
     ahead = [claim for claim in found if claim.kind == "leader" and claim.figure == "output_tok_s"]
     scores = [claim for claim in found if claim.kind == "score"]
     telling = [claim for claim in scores if claim.verdict in ("higher", "lower", "not_judged")]
     return [
         *(claim for claim in found if claim.kind == "coverage" and claim.verdict != "complete"),
-        *served,
+        *(() if any(claim.values["objective"] == LINE for claim in within) else served),
+        *within,
         *(claim for claim in found if claim.kind == "people" and [claim.subjects] == [c.subjects for c in served]),
         *sorted(ahead, key=lambda claim: (not claim.values["valid"], -len(claim.subjects), -(claim.users or 0)))[:1],
         *(telling or scores[:1]),
@@ -67,8 +74,9 @@ def headline(found: Sequence[Claim]) -> list[Claim]:
 def _coverage(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[Claim]:
     """Yield for each run how much of what was planned was measured."""
     for run in plan.runs:
-        planned = plan.rounds * sum(len(setting.users) for setting in plan.settings.values() if setting.run == run)
         rows = rows_of(tables, "measurements", run)
+        planned = plan.rounds * sum(len(setting.users) for setting in plan.settings.values() if setting.run == run)
+        planned += sum(row["round"] > plan.rounds for row in rows)  # further rounds of a search for a capacity
         failed = [row for row in rows if row["status"] != "ok" or row["failures"] == row["target_requests"] != 0]
         values = {"planned": planned, "discarded": len(rows_of(tables, "discarded", run))}
         counts = {"measured": len(rows) - len(failed), "failed": len(failed), "missing": planned - len(rows)}

@@ -65,7 +65,7 @@ class _Field:
         own = [setting for setting in plan.settings.values() if setting.run == run]
         there = {s.name: measured.get((run, s.name, users), []) for s in own if users in s.users}
         self.marks = {name: caveats(found, rows.get((run, name, users))) for name, found in there.items()}
-        complete = {name: found for name, found in there.items() if len(_rounds(found, figure)) == plan.rounds}
+        complete = {name: found for name, found in there.items() if len(_rounds(found, figure)) >= plan.rounds}
         valid = {name: found for name, found in complete.items() if is_valid(found, self.marks[name])}
         self.valid = bool(valid)
         competing = self._of_one_model(own, valid or complete)
@@ -206,5 +206,5 @@ def _valid_rounds(
     """Return a setting's rounds at a level; [] when the level is incomplete or not valid."""
     place = setting.run, setting.name, users
     found = measured.get(place, [])
-    complete = len(own := _rounds(found, figure)) == wanted
+    complete = len(own := _rounds(found, figure)) >= wanted
     return own if complete and is_valid(found, caveats(found, rows.get(place))) else []

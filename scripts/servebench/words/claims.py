@@ -11,6 +11,7 @@ from servebench.words.numbers import digits
 
 _STOP = {"en": " ", "ja": ""}
 _LIMITED = ("ttft_p95_s", "user_tok_s")
+LINE = "line"  # the objective that sentences call the target
 _RANGES = (*_LIMITED, "ttft_p50_s", "base_ttft_p50_s", "reply_s", "streams", "usd", "seconds", "joules")
 
 
@@ -26,7 +27,7 @@ def _said(claim: Claim, language: str) -> str:
         entry = entry[claim.figure]
     filled = _values(claim, language)
     sentences = [entry[language].format(**filled)]
-    for name in ("met_above", "absent", "excluded", "discarded"):
+    for name in ("gaps", "open", "met_above", "absent", "excluded", "discarded"):
         if claim.values.get(name):
             sentences.append(labels()["claims"]["also"][name][language].format(**filled))
     if claim.values.get("within") is False:
@@ -56,6 +57,12 @@ def _values(claim: Claim, language: str) -> dict[str, str]:
             filled |= {"others": comma.join(others)}
     if "limits" in values:
         filled |= {"limits": comma.join(_limit(limit, values, language) for limit in values["limits"])}
+    if "spans" in values:
+        spans = ((str(first) if first == last else f"{first}–{last}") for first, last in values["spans"])
+        named = words("claims.objectives")[language].format(name=values["objective"])
+        line = words("claims.the_line")[language]
+        filled |= {"spans": _span_dash(comma.join(spans), language)}
+        filled |= {"objective": line if values["objective"] == LINE else named}
     if "next_verdict" in values:
         filled |= {"next_verdict": words(f"claims.next.{values['next_verdict']}")[language]}
     if "people" in values:
@@ -95,7 +102,11 @@ def _reason(reason: Mapping[str, Any], language: str) -> str:
 def _span(ends: Sequence[float] | None, language: str) -> str:
     """Format a range over the rounds with the dash of the language."""
     written = numbers.span(*(ends or (None, None)))
-    return written.replace("–", "〜") if language == "ja" and ends else written
+    return _span_dash(written, language) if ends else written
+
+
+def _span_dash(written: str, language: str) -> str:
+    return written.replace("–", "〜") if language == "ja" else written
 
 
 def _text(value: Any, comma: str) -> str:

@@ -1,0 +1,39 @@
+"""State the answers of all searches for a capacity."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from servebench.plan import from_json, search_spec
+from servebench.sessions.job import Context
+from servebench.sessions.searching import Evidence
+from servebench.verdicts.objectives import stated
+from servebench.words.claims import said
+
+log = logging.getLogger("servebench")
+
+
+def found(plan_json: str, results: Path) -> list[dict[str, Any]]:
+    """Return a claim for each setting and objective, and log what each says."""
+    plan = from_json(plan_json)
+    claims = []
+    for setting in plan.settings.values():
+        context = Context(
+            spec=search_spec(plan, setting),
+            models=plan.models,
+            engines=plan.engines,
+            results=results,
+            runtime=plan.runtime,
+            engine_log=Path(),
+            retry_failed=False,
+        ).identified(setting)
+        evidence = Evidence(setting, context, plan.judged_by)
+        evidence.read(plan.search.most)
+        claims += [stated(setting, name, own) for name, own in evidence.found.items() if own]
+    for claim in claims:
+        log.info("%s", said(claim)["en"])
+    return [msgspec.to_builtins(claim) for claim in claims]

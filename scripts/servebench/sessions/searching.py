@@ -1,0 +1,117 @@
+"""Search, in one round of a setting, for the number of users it serves: measure what the search wants next.
+
+Each probe is an ordinary measurement in the store; whatever the store holds is evidence and is not measured again. The
+engine stays up from one probe to the next.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+
+from servebench import plan
+from servebench.capacity.search import Search, wanted
+from servebench.load import calibrate
+from servebench.load.figures import measurement_figures
+from servebench.load.line import Line
+from servebench.load.objective import Objective, Outcome, needed, outcomes
+from servebench.machine import cache, cpus
+from servebench.outlook.inventory import MOST_ROUNDS
+from servebench.plan.layout import Layout
+from servebench.sessions.job import Context
+from servebench.sessions.measuring import Measuring
+from servebench.sessions.progress import Publisher
+from servebench.store import measurements
+from servebench.store.parquet import Damaged
+
+log = logging.getLogger("servebench")
+
+
+class Evidence:
+    """Read what the store says of a setting, for each objective: outcomes by users and round."""
+
+    def __init__(self, setting: plan.Setting, context: Context, objectives: Mapping[str, Objective]) -> None:
+        self.setting, self.context, self.objectives = setting, context, objectives
+        self.kept = measurements.Store(context.results)
+        self.found: dict[str, dict[int, dict[int, Outcome]]] = {name: {} for name in objectives}
+
+    def read(self, most: int) -> None:
+        """Read all measurements with up to `most` users."""
+        for round_ in range(1, MOST_ROUNDS + 1):
+            for users in range(1, most + 1):
+                self.add(users, round_)
+
+    def add(self, users: int, round_: int) -> None:
+        """Read one measurement, if the store has it whole."""
+        digest = plan.measurement_id(self.context.spec, users, round_)
+        if not self.kept.path(digest).exists():
+            return
+        try:
+            record = measurements.read(self.kept.path(digest))
+        except Damaged as error:
+            place = {"run": self.setting.run, "setting": self.setting.name, "round": round_, "users": users}
+            log.warning("%s; it is kept as %s", error, self.kept.discard(digest, f"damaged: {error}", place))
+            return
+        if record.status == "failed" and self.context.retry_failed:
+            self.kept.discard(digest, "failed; tried again")
+            return
+        figures = {"status": record.status}
+        if record.status == "ok":
+            figures |= measurement_figures(record.requests, record.chunks, record.loaded, Line())
+        for name, outcome in outcomes(self.objectives, figures):
+            self.found[name].setdefault(users, {})[round_] = outcome
+
+    def users(self, round_: int) -> list[int]:
+        """List the numbers of users that a round has measured."""
+        return sorted(users for users, rounds in next(iter(self.found.values())).items() if round_ in rounds)
+
+
+def run(session: plan.Session, context: Context, search: Search, objectives: Mapping[str, Objective]) -> None:
+    """Measure what the search wants in this round, link it under measurements/, and record the numbers of users."""
+    context = context.identified(session.setting)
+    evidence, layout = Evidence(session.setting, context, objectives), Layout(context.results)
+    kept = evidence.kept
+    evidence.read(search.most)
+    evidence.context = replace(context, retry_failed=False)  # what fails now has been tried again
+    asked = [wanted(evidence.found, search, session.round)]
+    if asked[0] is not None:
+        search = replace(search, most=_most(session.setting, context, search.most))
+
+    def then() -> int | None:
+        """Judge what was measured last, and say what is next."""
+        if asked[-1] is not None:
+            evidence.add(asked[-1], session.round)
+        asked.append(wanted(evidence.found, search, session.round))
+        return asked[-1]
+
+    while asked[-1] is not None:  # once for each launch of the engine: a number of users that kills it is an outcome
+        first = asked[-1]
+        with Publisher(context.results, session) as published:
+            requests = needed(objectives)
+            Measuring(session, context, kept, published, min_targets=requests, most=search.most).run([first], then)
+        if asked[-1] is not None:
+            then()
+    for users in evidence.users(session.round):
+        kept.link(
+            plan.measurement_id(context.spec, users, session.round),
+            layout.measurement(session.setting, session.round, users),
+        )
+    record = {"spec": plan.digest(context.spec), "users": evidence.users(session.round)}
+    path = layout.search(session.setting, session.round)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(record) + "\n", encoding="utf-8")
+
+
+def _most(setting: plan.Setting, context: Context, most: int) -> int:
+    """Return how many users may be tried: where rows beyond the calibration are refused, only as many as it allows."""
+    if context.runtime.beyond_calibration == "mark":
+        return most
+    load_cpus = cpus.allot(setting.cpus).get("load", [])
+    found = calibrate.ensure(most, cache.root(context.runtime.cache), load_cpus, setting.processes)
+    if found.max_users < most:
+        log.warning(
+            "%s: this machine loads at most %d users truthfully, so no more are tried", setting.name, found.max_users
+        )
+    return min(most, found.max_users)
