@@ -421,8 +421,8 @@ def begin(targets: Targets, workflow: Any) -> None:
         print(duration.announcement_of_search(targets.plan, searching), file=sys.stderr)
     if not searching or run - {job.rule for job in targets.searches()} - {"capacity"}:
         print(duration.announcement(targets.plan, layout.results), file=sys.stderr)
-    for line in duration.too_few(targets.plan):
-        print(f"servebench: too few requests to judge: {line}", file=sys.stderr)
+        for line in duration.too_few(targets.plan):
+            print(f"servebench: too few requests to judge: {line}", file=sys.stderr)
     if forced(workflow):
         os.environ[FORCED] = "1"  # for the jobs of a cluster
     if not workflow.local_exec:
