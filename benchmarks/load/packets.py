@@ -22,7 +22,7 @@ import side_by_side
 
 from servebench.load.clock_server import Schedule, read_clock, running
 from servebench.load.endpoint import Endpoint
-from servebench.load.run import run
+from servebench.load.run import measure
 from servebench.load.workload import Workload
 
 _NANOSECOND_PCAP = 0xA1B23C4D
@@ -66,13 +66,13 @@ def main() -> None:
             time.sleep(1)
             before_ns = offset_ns()
             os.sched_setaffinity(0, {side_by_side.CLIENT_CPU})
-            _, stamps = run(
+            stamps = measure(
                 Endpoint(url=url, model="clock"),
                 Workload(max_tokens=64, warmup_s=3.0, window_s=5.0, spread_s=schedule.answer_s),
                 given.users,
                 processes=1,
                 clock=True,
-            )
+            ).clock
             after_ns = offset_ns()
             time.sleep(1)
             dump.terminate()

@@ -23,7 +23,7 @@ from servebench.cli.load import drawn
 from servebench.load.calibrate import errors
 from servebench.load.clock_server import Schedule, running
 from servebench.load.endpoint import Endpoint
-from servebench.load.run import run
+from servebench.load.run import measure
 from servebench.load.workload import Workload
 
 CLIENT_CPU, SERVER_CPU = 1, 0
@@ -88,9 +88,8 @@ def ours(url: str, users: int, schedule: Schedule, answers: int, spread_s: float
             draw(state)
             memory.note()
 
-        measured, stamps = run(endpoint, workload, users, processes=processes, clock=True, progress=progress)
-    assert stamps is not None
-    return errors(measured, stamps, schedule, users) | {"worker_rss_bytes": sum(memory.bytes.values())}
+        measured = measure(endpoint, workload, users, processes=processes, clock=True, progress=progress)
+    return errors(measured, schedule, users) | {"worker_rss_bytes": sum(memory.bytes.values())}
 
 
 def main() -> None:

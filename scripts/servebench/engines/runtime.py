@@ -49,7 +49,7 @@ def command(
         if launch.environment is None:
             raise InfrastructureError(f"engines.{engine.key}.environment: {engine.environment} has not been made")
         return Command(argv=[launch.environment["python"], *in_venv, *argv], env=env)
-    assert engine.binary  # config: runtime binary names one (configuration.py)
+    assert engine.binary  # config: runtime binary names one (configuration/faults.py)
     found = program(engine.binary)
     if found is None:
         raise InfrastructureError(

@@ -26,7 +26,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import psutil
-import pyarrow as pa
 from msgspec.structs import replace
 
 from servebench.load.calibration import Calibration, Level
@@ -35,7 +34,7 @@ from servebench.load.doubts import CLIENT_CPU_LIMIT
 from servebench.load.endpoint import Endpoint
 from servebench.load.measurement import Measurement
 from servebench.load.percentiles import percentile
-from servebench.load.run import USERS_A_PROCESS, run
+from servebench.load.run import USERS_A_PROCESS, measure
 from servebench.load.workload import Workload
 from servebench.machine import processor
 from servebench.machine.cache import NAMED_BY
@@ -91,21 +90,21 @@ def level(
     )
     with running(schedule) as (url, _):
         endpoint = Endpoint(url=url, model="clock")
-        measured, stamps = run(endpoint, workload, users, processes=processes, cpus=cpus, clock=True)
-    assert stamps is not None
-    found = errors(measured, stamps, schedule, users)
+        measured = measure(endpoint, workload, users, processes=processes, cpus=cpus, clock=True)
+    found = errors(measured, schedule, users)
     done = Level(variant=variant, users=users, schedule=asdict(schedule), **found)
     return replace(done, beyond=beyond(done, Bounds()))
 
 
-def errors(measured: Measurement, stamps: pa.Table, schedule: Schedule, users: int) -> dict[str, Any]:
+def errors(measured: Measurement, schedule: Schedule, users: int) -> dict[str, Any]:
     """Compute the errors of one level from arrivals in the window and the TTFT of requests sent in it.
 
-    `stamps` has the schema worker.CLOCK_SCHEMA. A figure is None where nothing was measured.
+    A figure is None where nothing was measured.
     """
     requests, meta = measured.requests, measured.meta
     start_ns, end_ns = meta.window_start_ns, meta.window_end_ns
-    clock = {name: stamps[name].to_numpy() for name in stamps.schema.names}
+    assert measured.clock
+    clock = {name: measured.clock[name].to_numpy() for name in measured.clock.schema.names}
     inside = (clock["arrival_ns"] >= start_ns) & (clock["arrival_ns"] < end_ns)
     arrival_s = (clock["arrival_ns"] - clock["sent_ns"])[inside] / 1e9
     lateness_s = (clock["sent_ns"] - clock["due_ns"])[inside] / 1e9

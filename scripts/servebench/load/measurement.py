@@ -104,9 +104,11 @@ class LoadMeta(Facts, frozen=True, kw_only=True):
 class Measurement:
     """Hold the measurement of one workload at one number of users against one server.
 
-    `requests` and `chunks` have the schemas of `servebench.load.records`.
+    `requests` and `chunks` have the schemas of `servebench.load.records`. `clock` has the stamps of a clock server,
+    as worker.CLOCK_SCHEMA; None for any other server.
     """
 
     requests: pa.Table
     chunks: pa.Table
     meta: LoadMeta
+    clock: pa.Table | None = None

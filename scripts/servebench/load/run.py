@@ -64,6 +64,7 @@ def measure(
     cpus: Sequence[int] = (),
     begin: Callable[[], None] | None = None,
     progress: Progress | None = None,
+    clock: bool = False,
 ) -> Measurement:
     """Load `endpoint` with `users` users (open loop and trace: connections opened beforehand) as `workload` says.
 
@@ -73,37 +74,10 @@ def measure(
     {phase (warmup|window|drain|whole), elapsed_s, total_s (None when unknown), running, finished, failures, pieces_s,
     first_piece_s}. Nothing is parsed while the load runs, so `pieces_s` (pieces of replies that arrived in the last
     second) and `first_piece_s` (mean seconds from sending to the first piece) only approximate output tok/s and TTFT;
-    both are None before the first piece.
+    both are None before the first piece. With `clock`, the server is our clock server, and its stamps are kept.
     Raises Fault, before anything starts, for a load that cannot run, LoadError when no connection can be opened at all,
     WorkerDied when a worker is killed, and InfrastructureError for want of open files; failed requests are results.
     """
-    return run(
-        endpoint,
-        workload,
-        users,
-        processes=processes,
-        seed=seed,
-        number_seed=number_seed,
-        cpus=cpus,
-        begin=begin,
-        progress=progress,
-    )[0]
-
-
-def run(
-    endpoint: Endpoint,
-    workload: Workload,
-    users: int,
-    *,
-    processes: int | None = None,
-    seed: int = 0,
-    number_seed: int | None = None,
-    cpus: Sequence[int] = (),
-    begin: Callable[[], None] | None = None,
-    progress: Progress | None = None,
-    clock: bool = False,
-) -> tuple[Measurement, pa.Table | None]:
-    """Measure as `measure` does; with `clock`, also return the loaded clock server's stamps (worker.CLOCK_SCHEMA)."""
     requests = check(endpoint, workload, users, seed)
     fitted = lengths.fitted(endpoint, workload, requests.source, blocks=requests.lengths_only)
     with tempfile.TemporaryDirectory(prefix="servebench-load-") as directory:
@@ -147,7 +121,7 @@ def run(
         workload=workload.to_dict(),
         target=Address(url=endpoint.url, model=endpoint.model, extra=endpoint.extra),
     )
-    return Measurement(rows, chunks, meta), stamps
+    return Measurement(rows, chunks, meta, stamps)
 
 
 def check(endpoint: Endpoint, workload: Workload, users: int, seed: int) -> Requests:

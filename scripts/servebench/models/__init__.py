@@ -141,7 +141,7 @@ def _place(model: Model, cache_root: Path) -> Path:
     base = cache_root / "models"
     if model.sha256:
         return base / model.sha256
-    assert model.source  # config: a model without sha256 has an hf:// or ollama:// source (configuration.py)
+    assert model.source  # config: a model without sha256 has an hf:// or ollama:// source (configuration/faults.py)
     if model.source.startswith("hf://"):
         return base / "hf" / hf.parse(model.source).directory
     return base / "ollama"
