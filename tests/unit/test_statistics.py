@@ -174,9 +174,9 @@ DETECTABLE = [
 @pytest.mark.parametrize(("n", "share", "exact", "after_holm", "mid_p", "margin"), DETECTABLE)
 def test_the_table_of_what_can_be_detected(n, share, exact, after_holm, mid_p, margin):
     points = {
-        "exact": (exact, statistics.minimum_detectable(n, share)),
-        "after Holm": (after_holm, statistics.minimum_detectable(n, share, 0.05 / 4)),
-        "mid-p": (mid_p, statistics.minimum_detectable(n, share, mid_p=True)),
+        "exact": (exact, statistics.minimum_detectable(n, lambda _: share, share)),
+        "after Holm": (after_holm, statistics.minimum_detectable(n, lambda _: share, share, 0.05 / 4)),
+        "mid-p": (mid_p, statistics.minimum_detectable(n, lambda _: share, share, mid_p=True)),
     }
     if margin is not None:
         points["margin"] = (margin, statistics.provable_margin(n, share))
@@ -205,11 +205,19 @@ def test_the_true_size_of_both_tests():
 
 
 def test_the_smallest_detectable_difference_has_the_power_asked_for():
-    for n, share in ((200, 0.085), (250, 0.1), (40, 0.4)):
-        found = statistics.minimum_detectable(n, share)
-        assert statistics.power(n, share, found) == pytest.approx(0.8, abs=1e-3)
-    assert statistics.minimum_detectable(10, 0.2) is None
-    assert statistics.minimum_detectable(200, 0.0) is None
+    """With half of 250 right and unrelated mistakes, half of the answers differ in being right."""
+    for n, right in ((250, 0.5), (250, 0.76), (1119, 0.9), (100, 0.05)):
+        found = statistics.detectable(n, right)
+        other = right - found if right >= 0.5 else right + found
+        discordant = right * (1 - other) + other * (1 - right)
+        assert statistics.power(n, discordant, found) == pytest.approx(0.8, abs=0.01)
+    assert statistics.detectable(4, 0.5) is None
+    assert statistics.detectable(200, 1.0) < 0.06, "of a perfect baseline every discordant pair is against the other"
+
+
+def test_more_questions_detect_less_and_a_larger_family_needs_more():
+    assert statistics.detectable(1119, 0.76) < statistics.detectable(250, 0.76)
+    assert statistics.detectable(250, 0.76) < statistics.detectable(250, 0.76, 0.05 / 16)
 
 
 @pytest.mark.parametrize(("more", "less"), [(13, 4), (15, 5), (7, 5), (0, 0), (1, 0), (3, 3)])
@@ -270,5 +278,5 @@ def test_where_texts_part():
 
 
 def test_smaller_differences_take_more_discordant_questions_to_see():
-    found = [statistics.minimum_detectable(n, 0.08) for n in (100, 200, 400, 800)]
+    found = [statistics.minimum_detectable(n, lambda _: 0.08, 0.08) for n in (100, 200, 400, 800)]
     assert all(more > less for more, less in pairwise(found))

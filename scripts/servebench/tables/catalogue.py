@@ -158,7 +158,7 @@ p_mid real! mid-p version of that test
 p_holm real! p after Holm over the targets of this measure and repeat
 comparisons int! number of comparisons in that family
 verdict text! difference, none_detected or cannot_be_significant
-detectable real smallest true difference detected with 80 % power after Holm, points; null if none is
+detectable real smallest difference detected with 80 % power after Holm if mistakes are unrelated, points; null if none
 detectable_alone real the same for p < 0.05 without Holm
 margin real declared before the run, points
 equivalent bool 90 % Tango interval within the margin; null without a margin

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from servebench.claims import Claim
 from servebench.plan import Plan
+from servebench.tables.evaluated.statistics import detectable
 from servebench.tables.files import Row, rows_of
 from servebench.tasks.answers import FAILED
 from servebench.verdicts.noise import LEVEL, rejected
@@ -25,7 +26,7 @@ def under_load(tables: Mapping[str, pa.Table]) -> Iterator[Claim]:
     reasons = [_not_judged_under_load(tables, row) for row in compared]
     chances = [None if why else float(row["p"]) for row, why in zip(compared, reasons, strict=True)]
     for row, why, beyond in zip(compared, reasons, rejected(chances), strict=True):
-        yield _score(row, why, beyond, kind="under_load")
+        yield _score(row, why, beyond, None if beyond or why else _detectable(row, 0.5, chances), kind="under_load")
 
 
 def _not_judged_under_load(tables: Mapping[str, pa.Table], row: Row) -> list[dict[str, Any]]:
@@ -52,7 +53,8 @@ def answers(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[Claim]:
     reasons = [_not_judged(tables, row) for row in compared]
     chances = [None if why else _chance(row) for row, why in zip(compared, reasons, strict=True)]
     for row, why, beyond in zip(compared, reasons, rejected(chances), strict=True):
-        yield _score(row, why, beyond)
+        right = _right(tables, row) if not why else 0.5
+        yield _score(row, why, beyond, None if beyond or why else _detectable(row, right, chances))
         if row["margin"] is not None and not why:
             yield _equivalence(row)
 
@@ -78,19 +80,36 @@ def _not_judged(tables: Mapping[str, pa.Table], row: Row) -> list[dict[str, Any]
     return why
 
 
-def _score(row: Row, why: list[dict[str, Any]], beyond: bool, kind: str = "score") -> Claim:
+def _right(tables: Mapping[str, pa.Table], row: Row) -> float:
+    """Return the baseline's share in a comparison's measure; 0.5, where most is needed, if it is not known."""
+    shares = (
+        score["share"]
+        for score in rows_of(tables, "scores")
+        if (score["target"], score["measure"]) == (row["baseline"], row["measure"])
+    )
+    return next(shares, 0.5)
+
+
+def _detectable(row: Row, right: float, chances: Sequence[float | None]) -> float | None:
+    """Return the smallest difference, in points, that the family's test detects with 80 % power; None without one."""
+    tested = sum(chance is not None for chance in chances)
+    found = detectable(row["n"], right, LEVEL / tested)
+    return None if found is None else 100 * found
+
+
+def _score(row: Row, why: list[dict[str, Any]], beyond: bool, least: float | None, kind: str = "score") -> Claim:
     values: dict[str, Any] = {name: row[name] for name in ("target", "baseline", "measure")}
     points = row["difference"] if row["combined_difference"] is None else row["combined_difference"]
     if why:
         verdict = "not_judged"
         values["reasons"] = why
-    elif not beyond and row["detectable"] is None:
+    elif not beyond and least is None:
         verdict = "too_few_questions"
         values["questions"] = row["questions"]
     else:
         values |= {"points": points, "low": row["low"], "high": row["high"]}
         verdict = "none_detected" if not beyond else "higher" if points > 0 else "lower"
-        values |= {} if beyond else {"detectable": row["detectable"]}
+        values |= {} if beyond else {"detectable": least}
     return Claim(
         kind=kind,
         verdict=verdict,

@@ -93,6 +93,7 @@ class Pairs:
         self.base_only = sum(one and not two for one, two in holds)
         self.other_only = sum(two and not one for one, two in holds)
         self.changed = sum(one.extracted != two.extracted for one, two in pairs)
+        self.base = sum(one for one, _ in holds)
         self.p = statistics.sign_test(self.base_only, self.other_only)
 
     @property
@@ -104,8 +105,9 @@ class Pairs:
         low, high = statistics.tango_interval(*counts)
         narrow_low, narrow_high = statistics.tango_interval(*counts, 2 * statistics.ALPHA)
         share = self.discordant / self.n
-        detectable = statistics.minimum_detectable(self.n, share, statistics.ALPHA / family)
-        alone = statistics.minimum_detectable(self.n, share)
+        right = self.base / self.n
+        detectable = statistics.detectable(self.n, right, statistics.ALPHA / family)
+        alone = statistics.detectable(self.n, right)
         return {
             "n": self.n,
             "base_only": self.base_only,

@@ -6,7 +6,7 @@ and those that only the second side got right. Differences are shares (0.036 is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import sqrt
@@ -113,17 +113,16 @@ def sign_flip_test(differences: NDArray[np.int64]) -> float:
     return float(min(1.0, distribution[np.abs(sums) >= abs(int(differences.sum()))].sum()))
 
 
-@lru_cache(maxsize=4096)
-def _least_rejected(pairs: int, alpha: float, mid_p: bool) -> int | None:
-    """Find the smallest number on the larger side that is significant among `pairs` discordant pairs."""
-    test = sign_test_mid_p if mid_p else sign_test
-    low, high = (pairs + 1) // 2, pairs
-    if not pairs or test(pairs, 0) > alpha:
-        return None
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if test(middle, pairs - middle) <= alpha else (middle + 1, high)
-    return low
+@lru_cache(maxsize=64)
+def _least_rejected(most: int, alpha: float, mid_p: bool) -> NDArray[np.float64]:
+    """Find the smallest significant number on the larger side, for 0 to `most` discordant pairs; NaN without one."""
+    pairs = np.arange(most + 1)
+    least = binom.isf(alpha / 2, pairs, 0.5) + 1
+    if mid_p:  # one fewer where half of that outcome's probability still leaves p at most alpha
+        fewer = least - 1
+        tail = binom.sf(fewer - 1, pairs, 0.5) - binom.pmf(fewer, pairs, 0.5) / 2
+        least = np.where((2 * tail <= alpha) & (2 * fewer > pairs), fewer, least)
+    return np.where(least <= pairs, least, np.nan)
 
 
 def power(n: int, discordant: float, difference: float, alpha: float = ALPHA, *, mid_p: bool = False) -> float:
@@ -131,24 +130,45 @@ def power(n: int, discordant: float, difference: float, alpha: float = ALPHA, *,
 
     n: questions; discordant: share of them on which the two sides differ (|difference| ≤ discordant).
     """
-    weights = binom.pmf(np.arange(n + 1), n, discordant)
-    found = [(k, w, _least_rejected(k, alpha, mid_p)) for k, w in enumerate(weights) if w > 1e-12]
-    pairs, weight, least = np.array([row for row in found if row[2] is not None], float).reshape(-1, 3).T
-    share = (discordant + difference) / (2 * discordant)
+    pairs, least = np.arange(n + 1), _least_rejected(n, alpha, mid_p)
+    weights = binom.pmf(pairs, n, discordant)
+    seen = (weights > 1e-12) & ~np.isnan(least)
+    pairs, least, share = pairs[seen], least[seen], (discordant + difference) / (2 * discordant)
     tails = binom.sf(least - 1, pairs, share) + binom.cdf(pairs - least, pairs, share)
-    return float(weight @ tails)
+    return float(weights[seen] @ tails)
 
 
-def minimum_detectable(n: int, discordant: float, alpha: float = ALPHA, *, mid_p: bool = False) -> float | None:
+def minimum_detectable(
+    n: int, discordant: Callable[[float], float], most: float, alpha: float = ALPHA, *, mid_p: bool = False
+) -> float | None:
     """Find the smallest true difference that the sign test finds with probability POWER; None without one.
 
-    Without one, even the largest possible difference (all discordant questions to one side) is missed more often.
+    discordant: the share of questions on which the two sides differ, given the difference; most: the largest possible
+    difference. Without one, even that is missed more often.
     """
-    if not discordant or power(n, discordant, discordant, alpha, mid_p=mid_p) < POWER:
+
+    def beyond(difference: float) -> float:
+        share = discordant(difference)
+        return power(n, share, difference, alpha, mid_p=mid_p) - POWER if share else -POWER
+
+    if beyond(most) < 0:
         return None
-    if power(n, discordant, 0.0, alpha, mid_p=mid_p) >= POWER:
-        return 0.0
-    return float(bisect(lambda d: power(n, discordant, d, alpha, mid_p=mid_p) - POWER, 0.0, discordant, xtol=1e-6))
+    return 0.0 if beyond(0.0) >= 0 else float(bisect(beyond, 0.0, most, xtol=1e-6))
+
+
+def detectable(n: int, right: float, alpha: float = ALPHA) -> float | None:
+    """Find the smallest true difference that the sign test finds with probability POWER, before any answer is compared.
+
+    right: share of the questions that the first side gets right; the other side is worse where that is half or more,
+    else better. The mistakes of the two sides are taken as unrelated. How often the compared answers differ is not
+    used: a lucky sample would seem to exclude more. None without such a difference.
+    """
+
+    def discordant(difference: float) -> float:
+        other = right - difference if right >= 0.5 else right + difference
+        return right * (1 - other) + other * (1 - right)
+
+    return minimum_detectable(n, discordant, max(right, 1 - right), alpha)
 
 
 def provable_margin(n: int, discordant: float) -> float:
