@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: all validate test lint report setup setup-dev schema lock clean cluster-test
+.PHONY: all validate test lint report setup setup-dev schema lock clean cluster-test container-test
 
 all: setup
 	$(BIN)/snakemake --cores 1 all
@@ -68,3 +68,9 @@ clean:
 cluster-test: setup-dev
 	tests/slurm/up.sh
 	$(BIN)/python -m pytest tests/cluster; status=$$?; tests/slurm/down.sh; exit $$status
+
+# All tests on a real docker (as root, on Debian): the ones of `make test`, and those that take a minute.
+container-test: setup-dev
+	$(BIN)/servebench environment llama-cpp --runtime '{}' --out results/llama-cpp.json
+	tests/container/up.sh $$($(BIN)/python -c 'import json; print(json.load(open("results/llama-cpp.json"))["python"])')
+	CONTAINER_TEST_SLOW=1 $(BIN)/python -m pytest tests/engine/test_docker.py; status=$$?; tests/container/down.sh; exit $$status

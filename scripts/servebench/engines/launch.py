@@ -48,7 +48,9 @@ SCRUBBED = re.compile(
 )
 POLL_S = 0.05
 PORT_ATTEMPTS = 3
-PORT_TAKEN = re.compile(r"couldn't bind|address already in use|bind: address", re.IGNORECASE)
+PORT_TAKEN = re.compile(r"couldn't bind|address already in use|bind: address|port is already allocated", re.IGNORECASE)
+# What `docker run` and `podman run` exit with when the container could not be made or its program not be run.
+NOT_CONTAINED = (125, 126, 127)
 MEMORY_MARGIN_BYTES = 256 * 2**20
 MEMORY_TIMEOUT_S = 60.0
 log = logging.getLogger("servebench")
@@ -176,9 +178,17 @@ def _start(adapter: Adapter, devices: Devices) -> tuple[Process, Server]:
                 said = file.read().decode(errors="replace")
             failed = isinstance(error, LaunchFailed) and process.exit_status  # else somebody ended us meanwhile
             if attempt == PORT_ATTEMPTS or not failed or not gone or not PORT_TAKEN.search(said):
+                if command.container and failed in NOT_CONTAINED:
+                    raise InfrastructureError(_not_contained(adapter, command, said)) from error
                 raise
             log.warning("port %d was taken by another process in the meantime; trying another", port)
     raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def _not_contained(adapter: Adapter, command: Command, said: str) -> str:
+    words = [line for line in said.splitlines() if line.strip() and not line.startswith(("See ", "Run "))]
+    why = " ".join(words[-2:]) or "it says nothing"
+    return f"engines.{adapter.setting.engine.key}: {command.argv[0]} could not run its container: {why}"
 
 
 def ready(adapter: Adapter, process: Process, port: int, devices: Devices, given: Mapping[str, Any]) -> Server:

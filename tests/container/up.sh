@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# A real docker on one Debian machine, for the tests in tests/container: a daemon of its own, a registry on
+# 127.0.0.1:5000, and in it an image of llama.cpp's server, made of this machine's python3 and of the wheel.
+#
+#   tests/container/up.sh PYTHON    PYTHON: of the environment envs/llama-cpp.lock makes
+#   tests/container/down.sh         stops what this started
+#
+# Needs root. Installs docker and the registry from Debian if need be. A second call finds everything running and
+# changes nothing. Prints the lines that the tests need: DOCKER_HOST=... and IMAGE=repository@digest.
+set -euo pipefail
+
+STATE=${CONTAINER_TEST_STATE:-/var/tmp/servebench-container}
+SOCKET=$STATE/docker.sock
+REGISTRY=127.0.0.1:5000
+PYTHON=$1
+HERE=$(cd "$(dirname "$0")/../.." && pwd)
+
+fail() {
+    echo "tests/container/up.sh: $1" >&2
+    exit 1
+}
+
+running() { # pid file
+    [ -s "$1" ] && kill -0 "$(cat "$1")" 2>/dev/null
+}
+
+within() { # seconds command...
+    local end=$((SECONDS + $1))
+    shift
+    until "$@" >/dev/null 2>&1; do
+        [ $SECONDS -lt $end ] || return 1
+        sleep 0.2
+    done
+}
+
+start() { # name command... : in a session of its own, its output in a log, its pid in a file
+    local name=$1
+    shift
+    running "$STATE/$name.pid" && return
+    setsid "$@" >"$STATE/$name.log" 2>&1 </dev/null &
+    echo $! >"$STATE/$name.pid"
+}
+
+install() {
+    for program in dockerd docker-registry; do
+        if ! command -v $program >/dev/null; then
+            export DEBIAN_FRONTEND=noninteractive
+            apt-get update -qq
+            apt-get install -y -qq --no-install-recommends docker.io docker-registry >/dev/null
+            return
+        fi
+    done
+}
+
+copied() { # root, then what ends up in it: programs and libraries with all that they load
+    local root=$1
+    shift
+    { printf '%s\n' "$@"; ldd "$@" 2>/dev/null | grep -o '/[^ :]*' ; } | sort -u | while read -r file; do
+        [ ! -e "$file" ] || cp -L --parents "$file" "$root"
+    done
+}
+
+image() { # a minimal root: python3, its library, the wheel, and llama_wheel.py as the entry point
+    local root packages python
+    root=$(mktemp -d "$STATE/root.XXXX")
+    packages=$("$PYTHON" -c 'import pathlib, xllamacpp; print(pathlib.Path(xllamacpp.__file__).parent)')
+    python=$(readlink -f /usr/bin/python3)
+    mkdir -p "$root"/{app,tmp,usr/bin,usr/lib/python3/dist-packages,proc,dev,models}
+    local library
+    library=$(/usr/bin/python3 -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')
+    cp -r --parents "$library" "$root"
+    cp -r "$packages" "$root/usr/lib/python3/dist-packages/"
+    [ ! -e "$packages.libs" ] || cp -r "$packages.libs" "$root/usr/lib/python3/dist-packages/"
+    copied "$root" "$python" /lib64/ld-linux-x86-64.so.2 "$library"/lib-dynload/*.so "$packages"/*.so
+    ln -sf "$(basename "$python")" "$root/usr/bin/python3"
+    { echo '#!/usr/bin/python3'; cat "$HERE/scripts/servebench/engines/llama_wheel.py"; } >"$root/app/llama-server"
+    chmod 755 "$root/app/llama-server"
+    chmod 1777 "$root/tmp"
+    tar -C "$root" -c . | docker import --change 'ENTRYPOINT ["/app/llama-server"]' - $REGISTRY/llama-cpp:wheel
+    rm -rf "$root"
+    docker push --quiet $REGISTRY/llama-cpp:wheel
+}
+
+[ "$(id -u)" = 0 ] || fail "needs root"
+mkdir -p "$STATE"
+exec 3>&1 >&2
+install
+export DOCKER_HOST=unix://$SOCKET
+start dockerd dockerd --data-root "$STATE/data" --exec-root "$STATE/exec" --pidfile "$STATE/docker.pid" --host "$DOCKER_HOST"
+cat >"$STATE/registry.yml" <<END
+version: 0.1
+storage: {filesystem: {rootdirectory: $STATE/registry}}
+http: {addr: "$REGISTRY"}
+END
+start registry docker-registry serve "$STATE/registry.yml"
+within 60 docker version || fail "docker does not answer; see $STATE/dockerd.log"
+within 20 python3 -c "import urllib.request; urllib.request.urlopen('http://$REGISTRY/v2/')" ||
+    fail "the registry does not answer; see $STATE/registry.log"
+docker image inspect $REGISTRY/llama-cpp:wheel >/dev/null 2>&1 || image
+echo "DOCKER_HOST=$DOCKER_HOST" >&3
+echo "IMAGE=$(docker image inspect --format '{{index .RepoDigests 0}}' $REGISTRY/llama-cpp:wheel)" >&3
