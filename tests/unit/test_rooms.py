@@ -72,3 +72,10 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
         return seen
 
     assert [module for module in MODULES if module in reached(module, set())] == []
+
+
+def test_every_file_that_contributing_names_is_there() -> None:
+    named = re.findall(r"`([\w./-]+\.(?:py|yaml|md|css|in))`", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    assert len(named) > 40
+    places = (ROOT, PACKAGE, *(folder for folder in PACKAGE.iterdir() if folder.is_dir()), ROOT / "docs")
+    assert [name for name in named if not any((place / name).is_file() for place in places)] == []
