@@ -71,6 +71,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "not_as_asked": ("what", "asked", "got"),
     "no_longer_as_asked": ("what", "asked", "got"),
     "foreign_use_every_time": ("attempts",),
+    "not_tried": ("died_at",),
 }
 
 

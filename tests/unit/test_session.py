@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow as pa
 import pytest
 
@@ -382,3 +383,34 @@ def test_a_damaged_measurement_is_kept_aside_and_only_it_is_measured_again(made:
     assert (made.measured, made.statuses()) == ([1, 2, 1], ["ok", "ok"])
     (reason,) = made.reasons()
     assert reason.startswith(f"damaged: {path}: ")
+
+
+def test_what_a_dead_engine_has_not_tried_is_tried_once_with_a_fresh_one(made: Measured) -> None:
+    setting = {"engine": "sim", "model": "m", "slots": 1, "context": 512, "users": [1, 2, 3, 4]}
+    config = {
+        "experiment": "dying",
+        "rounds": 1,
+        "engines": {"sim": {"kind": "simulator", "options": {"load_s": 0.1}}},
+        "models": {"m": {"source": "file:///nowhere.gguf", "sha256": "0" * 64}},
+        "workload": {"prompts": "en-short", "max_tokens": 4, "warmup_s": 1, "window_s": 60},
+        "settings": {"s": setting},
+    }
+    made.plan = configuration.load(config, ["config.yaml"])
+    (made.session,) = made.plan.sessions()
+
+    def die(users: int) -> None:
+        if users in (2, 3):
+            (engine,) = [
+                p for p in psutil.Process().children(recursive=True) if "simulated.py" in str(p.cmdline()[1:2])
+            ]
+            engine.kill()
+            engine.wait()
+
+    made.during = die
+    made.run()
+    assert made.measured == [1, 2, 3]
+    rows = {users: made.row(users) for users in (1, 2, 3, 4)}
+    assert {users: row["status"] for users, row in rows.items()} == {1: "ok", 2: "failed", 3: "failed", 4: "failed"}
+    assert rows[4]["reason"] == [mark("not_tried", died_at=3)]
+    assert [mark("not_tried", died_at=3)] not in (rows[2]["reason"], rows[3]["reason"])
+    assert rows[1]["session_id"] == rows[2]["session_id"] != rows[3]["session_id"]

@@ -53,6 +53,7 @@ from servebench.store.records import (
 from servebench.versions import PROTOCOL
 
 ATTEMPTS = 3
+LAUNCHES = 2  # of a session's engine, if the first one dies
 log = logging.getLogger("servebench")
 
 
@@ -107,7 +108,7 @@ class Measuring:
         self.session, self.context, self.kept, self.published = session, context, kept, published
         self.setting = session.setting
         self.machine = machine()
-        self.session_id = uuid.uuid4().hex[:12]
+        self.session_id = ""
         self.launched_at: str | None = None
         self.calibration: Calibration | None = None
         self.users_before: list[int] = []
@@ -116,30 +117,58 @@ class Measuring:
         self.log_before = ""
 
     def run(self, missing: list[int], then: Callable[[], int | None] = lambda: None) -> None:
-        """Measure the missing numbers of users in ascending order, then those that `then` names until it has none."""
-        context = self.context
+        """Measure the missing numbers of users in ascending order, then those that `then` names until it has none.
+
+        What an engine that died has not tried is tried once with a fresh one.
+        """
         self.calibration = calibrated(self.setting, self.most or max(missing), self.context.runtime, self.load_cpus)
-        model_path, manifest = context.weights(self.setting)
+        model_path, manifest = self.context.weights(self.setting)
         self.model = msgspec.convert(manifest, ModelFile | None)
-        self.launched_at = _now()
+        for _ in range(LAUNCHES):
+            died_at, missing = self._launched(model_path, missing, then)
+            if not missing:
+                return
+            log.warning("%s: not tried with that engine: %s users", self._name(), ", ".join(map(str, missing)))
+        for users in missing:
+            if not self._linked(users):
+                self._keep_failed(users, self._facts(), [mark("not_tried", died_at=died_at)])
+
+    def _launched(
+        self, model_path: Path | None, missing: list[int], then: Callable[[], int | None]
+    ) -> tuple[int | None, list[int]]:
+        """Launch the engine and measure; if it dies, return at how many users, and the numbers it has not tried."""
+        context = self.context
+        self.session_id, self.users_before, self.launched_at = uuid.uuid4().hex[:12], [], _now()
         log.info("%s: starting %s", self._name(), self.setting.engine.kind)
+        died = False
         try:
             with context.launched(self.session, model_path) as server:
                 up_s = (time.monotonic_ns() - server.launched_ns) / 1e9
                 self.launched_at = (datetime.now(UTC) - timedelta(seconds=up_s)).isoformat(timespec="seconds")
                 log.info("%s: up on %s (%s)", self._name(), devices.node(), ", ".join(server.devices))
-                with Watcher(server.pid, server.watched) as watcher:
-                    while missing:
-                        if not self._linked(missing[0]):
-                            self._measure(server, watcher, missing[0])
-                        missing.pop(0)
-                        if not missing and (users := then()) is not None:
-                            missing.append(users)
+                try:
+                    self._measure_all(server, missing, then)
+                except engines.LaunchFailed:
+                    died = server.pid is not None and not server.alive()
+                    raise
         except engines.LaunchFailed as error:
             log.error("%s: %s", self._name(), error.reason)
-            for users in missing:
+            failed, untried = (missing[:1], missing[1:]) if died else (missing, [])
+            for users in failed:
                 if not self._linked(users):
                     self._keep_failed(users, self._facts(log_tail=error.log_tail), error.marks)
+            return missing[0], untried
+        return None, []
+
+    def _measure_all(self, server: engines.Server, missing: list[int], then: Callable[[], int | None]) -> None:
+        """Measure each number of users and take it from `missing`, which `then` refills."""
+        with Watcher(server.pid, server.watched) as watcher:
+            while missing:
+                if not self._linked(missing[0]):
+                    self._measure(server, watcher, missing[0])
+                missing.pop(0)
+                if not missing and (users := then()) is not None:
+                    missing.append(users)
 
     def _linked(self, users: int) -> bool:
         """Link the measurement if another session has made it while this session waited for the device."""

@@ -61,6 +61,7 @@ def _breaks(found: Mark) -> bool:
 def level(setting: Setting, users: int, rounds: Sequence[Row], plan: Plan, settings_row: Row | None) -> Claim:
     """Judge whether a setting met the line with this number of users, in every round."""
     line, wanted = plan.line, plan.rounds
+    rounds = [row for row in rounds if not any(found.kind == "not_tried" for found in row["reason"] or ())]
     good = [row for row in rounds if row["status"] == "ok"]
     failed = [row for row in rounds if row["status"] != "ok" or row["failures"] == row["target_requests"] != 0]
     marks = caveats(good, settings_row)
