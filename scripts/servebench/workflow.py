@@ -81,7 +81,8 @@ def untracked(value: Any) -> Callable[[Any, Any], Any]:
 class Job:
     """Describe a rule that starts an engine: the sessions of a setting, or the evaluation of a target.
 
-    name: of its logs and specs; in a session's name and files stands the wildcard "{round}". digest: of its spec.
+    name: of its logs and specs; in a session's name and files stands the wildcard "{round}". spec: what determines its
+    files.
     priority: all of round 1 in the experiment's order, all of round 2 backwards, and so on, then the evaluations; no
     job waits for files of another round. resources: what a batch system must allocate. options: the verb and its
     options.
@@ -92,11 +93,16 @@ class Job:
     setting: Setting
     needs: list[Path] | Callable[[Any], list[Path]]
     files: list[Path]
-    digest: str
+    spec: str
     priority: Callable[[Any], int]
     resources: dict[str, int]
     options: Callable[[Any, Any], str]
     rounds: int = 0
+
+    @property
+    def digest(self) -> str:
+        """Return the digest of its spec."""
+        return planning.digest(self.spec)
 
     @property
     def of_rounds(self) -> bool:
@@ -136,12 +142,29 @@ class Targets:
     @property
     def models(self) -> Callable[[Any, Any], str]:
         """Return all models as configured, untracked: another address fetches nothing again."""
-        return untracked(planning.canonical(self.plan.models))
+        return untracked(self._given(self.plan.models))
 
     @property
     def runtime(self) -> Callable[[Any, Any], str]:
         """Return the runtime section, untracked."""
-        return untracked(planning.canonical(self.plan.runtime))
+        return untracked(self._given(self.plan.runtime))
+
+    def _given(self, value: Any) -> str:
+        """Return the option that gives a value to a job: the file that `hand_over` writes, after an @.
+
+        A command line holds no argument of more than 128 KiB.
+        """
+        return f"@{self.layout.given(planning.canonical(value))}"
+
+    def hand_over(self) -> None:
+        """Write the files that are given to jobs."""
+        values: list[Any] = [self.plan.models, self.plan.engines, self.plan.runtime, planning.reported(self.plan)]
+        for text in {*map(planning.canonical, values), *(job.spec for job in self.jobs())}:
+            path = self.layout.given(text)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part = path.with_suffix(f".{os.getpid()}.part")
+            part.write_text(text + "\n", encoding="utf-8")
+            part.replace(path)
 
     # Fetched: models, environments, questions.
 
@@ -207,7 +230,7 @@ class Targets:
             setting=setting,
             needs=[*self.model(setting), *self.environment(setting)],
             files=[self.layout.measurement(setting, "{round}", users) for users in setting.users],
-            digest=planning.digest(spec),
+            spec=spec,
             priority=priority,
             resources=self._resources(setting, duration.session_minutes(setting)),
             options=options,
@@ -258,7 +281,7 @@ class Targets:
             setting=target,
             needs=[*self.model(target), *self.environment(target), *self.questions()],
             files=[self.layout.evaluation(target.name)],
-            digest=planning.digest(spec),
+            spec=spec,
             priority=lambda wildcards: -rank,
             resources=self._resources(target, duration.evaluation_minutes(self.plan.evaluations, target)),
             options=untracked(self._options("evaluate", spec)),
@@ -267,8 +290,9 @@ class Targets:
     def _options(self, verb: str, spec: str, *more: str) -> str:
         """Return a verb with its options, quoted for a shell."""
         where = {"models": self.plan.models, "engines": self.plan.engines, "runtime": self.plan.runtime}
-        given = [word for name, value in where.items() for word in (f"--{name}", planning.canonical(value))]
-        return shlex.join([verb, "--spec", spec, *more, *given, "--results", str(self.layout.results)])
+        given = [word for name, value in where.items() for word in (f"--{name}", self._given(value))]
+        spec_file = f"@{self.layout.given(spec)}"
+        return shlex.join([verb, "--spec", spec_file, *more, *given, "--results", str(self.layout.results)])
 
     def _resources(self, setting: Setting, minutes: int) -> dict[str, int]:
         """Return the resources of a job: the experiment's CPUs, or none where the profile decides, and minutes.
@@ -319,12 +343,19 @@ class Targets:
 
     @property
     def reported(self) -> Callable[[Any, Any], str]:
-        """Return the plan as it is saved, untracked."""
-        return untracked(planning.canonical(planning.reported(self.plan)))
+        """Return the file that holds the plan as it is saved, untracked."""
+        return untracked(str(self.layout.given(planning.canonical(planning.reported(self.plan)))))
 
     def plan_spec(self) -> Path:
         """Return the empty file whose name says which plan is saved."""
         return self.layout.spec("plan", planning.digest(planning.reported(self.plan)))
+
+    def drop_damaged_plan(self) -> None:
+        """Remove a saved plan that is not what was saved, so that its rule saves it again."""
+        path, text = self.layout.plan, planning.canonical(planning.reported(self.plan))
+        if path.is_file() and self.plan_spec().exists() and path.read_bytes() != text.encode() + b"\n":
+            path.unlink()
+            print(f"servebench: {path}: is damaged, and is made again", file=sys.stderr)
 
     def tables(self) -> list[Path]:
         """Return the files of all tables the experiment has."""
@@ -395,7 +426,10 @@ def load(config: Mapping[str, Any], workflow: Any) -> Targets:
     except configuration.ConfigError as error:
         raise WorkflowError(f"the configuration cannot be run:\n{error}") from None
     layout = Layout(RESULTS / plan.experiment)
-    return Targets(inventory.with_searched(plan, layout.results), layout)
+    targets = Targets(inventory.with_searched(plan, layout.results), layout)
+    if workflow.is_main_process:
+        targets.drop_damaged_plan()
+    return targets
 
 
 def retry_failed(workflow: Any) -> Callable[[Any, Any], str]:
@@ -417,6 +451,7 @@ def begin(targets: Targets, workflow: Any) -> None:
     except InfrastructureError as error:
         raise WorkflowError(str(error)) from None
     layout = targets.layout
+    targets.hand_over()
     if searching := [job.setting for job in targets.searches() if job.rule in run]:
         print(duration.announcement_of_search(targets.plan, searching), file=sys.stderr)
     if not searching or run - {job.rule for job in targets.searches()} - {"capacity"}:

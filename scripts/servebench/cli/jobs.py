@@ -20,10 +20,22 @@ from servebench.cli.messages import start
 app = typer.Typer()
 
 LogFile = Annotated[Path | None, typer.Option("--log", help="Also write messages to this file.")]
-ModelsJson = Annotated[str, typer.Option("--models", help="All models of the plan as JSON.")]
-EnginesJson = Annotated[str, typer.Option("--engines", help="All engines of the plan as JSON.")]
-RuntimeJson = Annotated[str, typer.Option("--runtime", help="plan.Runtime as JSON.")]
-SpecJson = Annotated[str, typer.Option("--spec", help="Everything that determines the results, as canonical JSON.")]
+
+
+def _given(text: str) -> str:
+    """Return an option's value; of @FILE the file's content, which may be longer than an argument."""
+    return Path(text[1:]).read_text(encoding="utf-8").removesuffix("\n") if text.startswith("@") else text
+
+
+ModelsJson = Annotated[str, typer.Option("--models", callback=_given, help="All models of the plan as JSON, or @FILE.")]
+EnginesJson = Annotated[
+    str, typer.Option("--engines", callback=_given, help="All engines of the plan as JSON, or @FILE.")
+]
+RuntimeJson = Annotated[str, typer.Option("--runtime", callback=_given, help="plan.Runtime as JSON, or @FILE.")]
+SpecJson = Annotated[
+    str,
+    typer.Option("--spec", callback=_given, help="What determines the results, as canonical JSON, or @FILE."),
+]
 Results = Annotated[Path, typer.Option(help="results/<experiment>")]
 StyleJson = Annotated[str, typer.Option("--style", help="The configuration's charts section as JSON.")]
 EngineLog = Annotated[Path, typer.Option("--engine-log", help="The engine's own output.")]

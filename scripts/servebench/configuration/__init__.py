@@ -2,6 +2,6 @@
 
 from servebench.configuration.build import load, overrides, read
 from servebench.configuration.files import engine_pin, prompts_digest, prompts_path, trace_digest
-from servebench.configuration.origin import ConfigError
+from servebench.configuration.reading import ConfigError
 
 __all__ = ["ConfigError", "engine_pin", "load", "overrides", "prompts_digest", "prompts_path", "read", "trace_digest"]

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 
 from servebench import ROOT
 from servebench.capacity.search import Search
-from servebench.configuration import sections
+from servebench.configuration import reading, sections
 from servebench.configuration.faults import cross_faults, schema_faults, value_faults
 from servebench.configuration.files import engine_pin, prompts_digest, trace_digest
-from servebench.configuration.origin import ConfigError, Origin, in_checkout
+from servebench.configuration.origin import Origin, in_checkout
+from servebench.configuration.reading import ConfigError
 from servebench.configuration.sections import defaults
 from servebench.configuration.shorthand import full
 from servebench.configuration.workloads import workload
@@ -36,6 +36,9 @@ def load(config: Mapping[str, Any], files: Sequence[str | Path], overrides: Mapp
     `config` is the result of merging `files`, in order, and the command line's `overrides`.
     """
     overrides = overrides or {}
+    faults = [str(fault) for fault in map(_unreadable, files) if fault]
+    if faults:
+        raise ConfigError("\n".join(faults))
     origin = Origin(files, overrides)
     config, faults = full(_present(config), origin)
     faults = faults or list(value_faults(config, origin)) or list(schema_faults(config, origin))
@@ -104,6 +107,15 @@ def _search(config: Mapping[str, Any]) -> Search:
     section = {**defaults(sections.Capacity), **config.get("capacity", {})}
     rounds, most_rounds = _rounds(config)
     return Search(resolution=section["resolution"], most=section["most_users"], rounds=rounds, most_rounds=most_rounds)
+
+
+def _unreadable(file: str | Path) -> ConfigError | None:
+    """Return why a file that Snakemake has merged is not to be read, such as a key given twice; None for no reason."""
+    try:
+        reading.read(file)
+    except ConfigError as error:
+        return error if Path(file).exists() else None  # a name for a configuration that was made in memory
+    return None
 
 
 def _as_argument(value: Any) -> str:
@@ -203,19 +215,7 @@ def read(files: Sequence[str | Path], overrides: Mapping[str, Any] | None = None
 
     merged: dict[str, Any] = {}
     for file in files:
-        try:
-            content = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise ConfigError(f"{file}: cannot be read: {error.strerror}; name a file under config/") from error
-        except yaml.MarkedYAMLError as error:
-            line = "" if error.problem_mark is None else f"{error.problem_mark.line + 1}:"
-            told = f"is not valid YAML: {error.problem}; check this line and its indentation"
-            raise ConfigError(f"{file}:{line} {told}") from error
-        except (yaml.YAMLError, ValueError) as error:
-            raise ConfigError(f"{file}: is not valid YAML: {str(error).splitlines()[0]}") from error
-        if not isinstance(content, Mapping | None):
-            raise ConfigError(f"{file}: {content!r:.60} is not a mapping of keys to values; see config/README.md")
-        update_config(merged, content or {})
+        update_config(merged, reading.read(file))
     update_config(merged, overrides or {})
     return load(merged, files, overrides)
 

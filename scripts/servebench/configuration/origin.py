@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from servebench import ROOT
-from servebench.faults import Fault
-
-
-class ConfigError(Fault):
-    """A configuration cannot be run; the message has one line per fault: file: key: value: remedy."""
+from servebench.configuration.reading import ConfigError, read
 
 
 def in_checkout(file: str | Path) -> str | None:
@@ -28,6 +23,10 @@ class Origin:
     def __init__(self, files: Sequence[str | Path], overrides: Mapping[str, Any]) -> None:
         self.files = [str(file) for file in files] or ["config"]
         self.overrides = overrides
+        self._contents: dict[str, Any] = {}
+        for file in files:
+            with suppress(ConfigError):  # of a file that is merged already
+                self._contents[str(file)] = read(file)
 
     def of(self, path: Sequence[str | int]) -> str:
         """Return --config if the command line sets `path`, else the last file that sets it.
@@ -37,11 +36,8 @@ class Origin:
         if path and _holds(self.overrides, path):
             return "--config"
         for file in reversed(self.files):
-            try:
-                if _holds(yaml.safe_load(Path(file).read_text(encoding="utf-8")), path):
-                    return file
-            except (OSError, yaml.YAMLError):
-                continue
+            if _holds(self._contents.get(file), path):
+                return file
         return self.files[-1]
 
     def fault(self, path: Sequence[str | int], text: str) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from servebench.plan.identity import digest
 from servebench.plan.types import Setting
 
 RESULTS = Path("results")
@@ -30,6 +31,10 @@ class Layout:
     def spec(self, job: str, digest: str) -> Path:
         """Return the empty file whose name says from which spec the files of `job` were made."""
         return self.results / "slices" / job / digest
+
+    def given(self, text: str) -> Path:
+        """Return the file in which a text is given to jobs; the text determines its name."""
+        return self.results / "given" / f"{digest(text)}.json"
 
     def model(self, key: str) -> Path:
         """Return the manifest of a model, which says which file the key stands for."""
