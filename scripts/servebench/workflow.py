@@ -82,7 +82,7 @@ class Job:
     """Describe a rule that starts an engine: the sessions of a setting, or the evaluation of a target.
 
     name: of its logs and specs; in a session's name and files stands the wildcard "{round}". spec: what determines its
-    files.
+    files. digest: of the spec and whatever else determines the files.
     priority: all of round 1 in the experiment's order, all of round 2 backwards, and so on, then the evaluations; no
     job waits for files of another round. resources: what a batch system must allocate. options: the verb and its
     options.
@@ -94,15 +94,11 @@ class Job:
     needs: list[Path] | Callable[[Any], list[Path]]
     files: list[Path]
     spec: str
+    digest: str
     priority: Callable[[Any], int]
     resources: dict[str, int]
     options: Callable[[Any, Any], str]
     rounds: int = 0
-
-    @property
-    def digest(self) -> str:
-        """Return the digest of its spec."""
-        return planning.digest(self.spec)
 
     @property
     def of_rounds(self) -> bool:
@@ -159,7 +155,7 @@ class Targets:
     def hand_over(self) -> None:
         """Write the files that are given to jobs."""
         values: list[Any] = [self.plan.models, self.plan.engines, self.plan.runtime, planning.reported(self.plan)]
-        for text in {*map(planning.canonical, values), *(job.spec for job in self.jobs())}:
+        for text in {*map(planning.canonical, values), *(job.spec for job in (*self.jobs(), *self.searches()))}:
             path = self.layout.given(text)
             path.parent.mkdir(parents=True, exist_ok=True)
             part = path.with_suffix(f".{os.getpid()}.part")
@@ -231,6 +227,7 @@ class Targets:
             needs=[*self.model(setting), *self.environment(setting)],
             files=[self.layout.measurement(setting, "{round}", users) for users in setting.users],
             spec=spec,
+            digest=planning.digest(spec),
             priority=priority,
             resources=self._resources(setting, duration.session_minutes(setting)),
             options=options,
@@ -265,6 +262,7 @@ class Targets:
             setting=setting,
             needs=needs,
             files=[self.layout.search(setting, "{round}")],
+            spec=spec,
             digest=planning.digest([spec, how, objectives]),
             priority=priority,
             resources=self._resources(setting, duration.search_minutes(self.plan, setting)),
@@ -282,6 +280,7 @@ class Targets:
             needs=[*self.model(target), *self.environment(target), *self.questions()],
             files=[self.layout.evaluation(target.name)],
             spec=spec,
+            digest=planning.digest(spec),
             priority=lambda wildcards: -rank,
             resources=self._resources(target, duration.evaluation_minutes(self.plan.evaluations, target)),
             options=untracked(self._options("evaluate", spec)),
@@ -334,7 +333,7 @@ class Targets:
 
     def stated(self) -> Callable[[Any, Any], str]:
         """Return the verb that states the answers of the searches, with its options, quoted for a shell."""
-        plan = planning.canonical(planning.reported(self.plan))
+        plan = self._given(planning.reported(self.plan))
         return self.verb("capacities", plan=plan, out=str(self.layout.capacities))
 
     def draw(self, name: str) -> Callable[[Any, Any], str]:

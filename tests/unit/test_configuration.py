@@ -633,8 +633,7 @@ def test_wrong_indentation_is_one_line_with_its_place(tmp_path):
     path.write_text("experiment: x\n  title: y\n")
     with pytest.raises(configuration.ConfigError) as error:
         configuration.read([path])
-    told = "is not valid YAML: mapping values are not allowed here; check this line and its indentation"
-    assert str(error.value) == f"{path}:2: {told}"
+    assert re.fullmatch(rf"{path}:2: is not valid YAML: mapping values .*; check this line.*", str(error.value))
 
 
 def test_seconds_of_thinking_are_a_number_or_a_text(config):

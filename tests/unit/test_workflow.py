@@ -11,6 +11,7 @@ from test_rooms import table
 import servebench
 from servebench import configuration, plan
 from servebench.charts import CHARTS
+from servebench.cli import jobs
 from servebench.engines import ADAPTERS
 from servebench.machine.infrastructure import InfrastructureError
 from servebench.plan.layout import Layout
@@ -96,7 +97,8 @@ def test_a_job_is_given_its_spec_and_where_everything_is(quick):
     options = dict(zip(given[::2], given[1::2], strict=True))
     assert verb == "session"
     assert (options["--round"], options["--rank"], options["--results"]) == ("2", "1", "results/x")
-    assert options["--spec"] == plan.session_spec(quick.plan, quick.plan.settings["np4"])
+    spec = plan.session_spec(quick.plan, quick.plan.settings["np4"])
+    assert options["--spec"] == f"@{quick.layout.given(spec)}"
     assert set(options) == {"--spec", "--round", "--rank", "--models", "--engines", "--runtime", "--results"}
 
 
@@ -206,3 +208,31 @@ def test_the_rooms_of_a_job_are_all_that_it_imports():
 
 def test_every_adapter_says_whether_it_loads_a_model():
     assert {kind for kind, adapter in ADAPTERS.items() if not adapter.loads_model} == {"url", "simulator"}
+
+
+def test_texts_longer_than_an_argument_are_given_by_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    long = targets("config.yaml", workload={"system": "あ" * 200_000})
+    long.hand_over()
+    commands = [job.options(SimpleNamespace(round="1"), None) for job in long.jobs()]
+    commands += [long.models(None, None), long.runtime(None, None), long.reported(None, None)]
+    assert max(map(len, commands)) < 2000
+    job = next(long.jobs())
+    given = dict(zip(shlex.split(commands[0])[1::2], shlex.split(commands[0])[2::2], strict=True))
+    assert jobs._given(given["--spec"]) == job.spec
+    assert plan.read(Path(long.reported(None, None))) == plan.from_json(plan.canonical(plan.reported(long.plan)))
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"{", b"\xff"])
+def test_a_damaged_plan_is_removed_so_that_it_is_made_again(tmp_path, monkeypatch, content):
+    monkeypatch.chdir(tmp_path)
+    made = targets("config.yaml")
+    made.hand_over()
+    made.plan_spec().parent.mkdir(parents=True)
+    made.plan_spec().touch()
+    shutil.copy(made.reported(None, None), made.layout.plan)
+    made.drop_damaged_plan()
+    assert made.layout.plan.exists(), "it is whole"
+    made.layout.plan.write_bytes(content)
+    made.drop_damaged_plan()
+    assert not made.layout.plan.exists()

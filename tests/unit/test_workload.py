@@ -136,7 +136,7 @@ def test_a_line_that_is_none(key, value):
 def test_a_trace_that_is_no_file_and_one_that_is_no_text(tmp_path):
     (tmp_path / "latin.jsonl").write_bytes(b"\xff\xfe")
     for path in (tmp_path / "missing.jsonl", tmp_path):
-        with pytest.raises(Fault, match=f"^{path}: cannot be read: "):
+        with pytest.raises(Fault, match=f"^{path}: (cannot be read|is not a file)"):
             read_trace(str(path))
     with pytest.raises(Fault, match=r"latin\.jsonl:1: is not JSON in UTF-8 \(.* byte 0xff"):
         read_trace(str(tmp_path / "latin.jsonl"))

@@ -145,7 +145,9 @@ def search_capacity(
 
 @app.command("capacities", hidden=True)
 def state_capacities(
-    plan_json: Annotated[str, typer.Option("--plan", help="The plan as it is saved, as JSON.")],
+    plan_json: Annotated[
+        str, typer.Option("--plan", callback=_given, help="The plan as it is saved, as JSON, or @FILE.")
+    ],
     results: Results,
     out: Annotated[Path, typer.Option(help="The file to write.")],
     log: LogFile = None,

@@ -36,10 +36,9 @@ def load(config: Mapping[str, Any], files: Sequence[str | Path], overrides: Mapp
     `config` is the result of merging `files`, in order, and the command line's `overrides`.
     """
     overrides = overrides or {}
-    faults = [str(fault) for fault in map(_unreadable, files) if fault]
-    if faults:
-        raise ConfigError("\n".join(faults))
     origin = Origin(files, overrides)
+    if origin.unreadable:
+        raise ConfigError("\n".join(origin.unreadable))
     config, faults = full(_present(config), origin)
     faults = faults or list(value_faults(config, origin)) or list(schema_faults(config, origin))
     if faults:
@@ -107,15 +106,6 @@ def _search(config: Mapping[str, Any]) -> Search:
     section = {**defaults(sections.Capacity), **config.get("capacity", {})}
     rounds, most_rounds = _rounds(config)
     return Search(resolution=section["resolution"], most=section["most_users"], rounds=rounds, most_rounds=most_rounds)
-
-
-def _unreadable(file: str | Path) -> ConfigError | None:
-    """Return why a file that Snakemake has merged is not to be read, such as a key given twice; None for no reason."""
-    try:
-        reading.read(file)
-    except ConfigError as error:
-        return error if Path(file).exists() else None  # a name for a configuration that was made in memory
-    return None
 
 
 def _as_argument(value: Any) -> str:

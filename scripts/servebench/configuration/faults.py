@@ -29,10 +29,14 @@ from servebench.load.modes import MODES
 from servebench.load.objective import LIMITED
 from servebench.load.traces import read_trace
 from servebench.load.workload import Workload
+from servebench.machine.untrusted import redacted
 from servebench.plan import LINE, Runtime
 from servebench.tasks import MEASURES, TASKS, sets
 from servebench.tasks.task import FULL
 
+_HOLDS_SECRET = "holds a password or token, which would be stored; take it out (keys: api_key_env, HF_TOKEN)"
+# A part of a path that leads elsewhere, or would be an option of a program.
+_STRAY = re.compile(r"(?:^|[/@=])(?:\.\.?(?=[/@]|\Z)|-)")
 PINNED = re.compile(r"hf://.*@[0-9a-f]{40}|ollama://.*@sha256:[0-9a-f]{64}")
 
 
@@ -178,6 +182,10 @@ def cross_faults(config: Mapping[str, Any], origin: Origin) -> Iterator[str]:
     cells = f"config/references/{reference}-concurrency.csv"
     if reference and not (ROOT / cells).is_file():
         yield origin.fault(["reference"], f"there is no {cells}; name another or leave it out")
+    yield from _same_rule(config["settings"], runs, origin)
+    mirror = config.get("runtime", {}).get("mirror", "")
+    if redacted(mirror) != mirror:
+        yield origin.fault(["runtime", "mirror"], _HOLDS_SECRET)
     first, last = config.get("runtime", {}).get("ports", Runtime().ports)
     if first > last:
         yield origin.fault(["runtime", "ports"], f"[{first}, {last}] is not a valid range; give the lower port first")
@@ -203,6 +211,16 @@ def _objectives_faults(config: Mapping[str, Any], origin: Origin) -> Iterator[st
     rounds = config.get("rounds")
     if isinstance(rounds, Mapping) and (rounds := {**defaults(sections.Rounds), **rounds})["min"] > rounds["max"]:
         yield origin.fault(["rounds"], f"min {rounds['min']} is more than max {rounds['max']}; give the smaller as min")
+
+
+def _same_rule(settings: Mapping[str, Any], runs: Mapping[str, Any], origin: Origin) -> Iterator[str]:
+    """Find settings whose rules, `session_RUN_SETTING`, would have the same name."""
+    known: dict[str, str] = {}
+    for name, setting in settings.items():
+        run = setting.get("run", next(iter(runs)))
+        if (other := known.setdefault(f"{run}_{name}", name)) != name:
+            text = f"run {run} and setting {name} are joined to the same name as those of {other}; rename one"
+            yield origin.fault(["settings", name], text)
 
 
 def _setting_faults(
@@ -323,7 +341,7 @@ def _url_fault(url: str) -> str | None:
         Endpoint(url=url, model="any")
     except Fault as fault:
         return str(fault).removeprefix("endpoint.url: ")
-    return None
+    return _HOLDS_SECRET if redacted(url) != url else None
 
 
 def _engine_faults(path: list[str | int], engine: Mapping[str, Any], origin: Origin) -> Iterator[str]:
@@ -357,6 +375,10 @@ def _model_faults(
     path: list[str | int], model: Mapping[str, Any], models: Mapping[str, Any], origin: Origin
 ) -> Iterator[str]:
     source = model.get("source", "")
+    if redacted(source) != source:
+        yield origin.fault([*path, "source"], _HOLDS_SECRET)
+    elif not source.startswith("file://") and _STRAY.search(source.partition("://")[2]):
+        yield origin.fault([*path, "source"], f"{source!r:.200} leads elsewhere; name it without .. and leading -")
     if ("source" in model) == ("requantize" in model):
         yield origin.fault(path, "needs either source or requantize; give exactly one")
     elif "requantize" in model and model["requantize"]["from"] not in models:

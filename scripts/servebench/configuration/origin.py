@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +23,16 @@ class Origin:
         self.files = [str(file) for file in files] or ["config"]
         self.overrides = overrides
         self._contents: dict[str, Any] = {}
+        self._names: dict[str, str] = {}
+        self.unreadable: list[
+            str
+        ] = []  # why files that Snakemake has merged are not to be read, such as keys given twice
         for file in files:
-            with suppress(ConfigError):  # of a file that is merged already
-                self._contents[str(file)] = read(file)
+            if Path(file).exists():  # else the name of a configuration that was made in memory
+                try:
+                    self._contents[str(file)] = read(file)
+                except ConfigError as error:
+                    self.unreadable.append(str(error))
 
     def of(self, path: Sequence[str | int]) -> str:
         """Return --config if the command line sets `path`, else the last file that sets it.
@@ -44,7 +50,8 @@ class Origin:
         """Return `file: dotted.key: text`."""
         where = ".".join(str(part) for part in path)
         file = self.of(path)
-        name = in_checkout(file) or file
+        name = self._names.setdefault(file, "") or in_checkout(file) or file
+        self._names[file] = name
         return f"{name}: {where}: {text}" if where else f"{name}: {text}"
 
 

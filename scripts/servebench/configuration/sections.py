@@ -19,7 +19,7 @@ from servebench.engines import ADAPTERS
 from servebench.load.line import Line as Objective
 from servebench.load.modes import MODES
 from servebench.load.objective import Objective as Limits
-from servebench.load.workload import ARRIVALS
+from servebench.load.workload import ARRIVALS, MOST
 from servebench.load.workload import Workload as Load
 from servebench.tasks import MEASURES, TASKS
 from servebench.tasks.task import FULL
@@ -46,9 +46,9 @@ def _says(description: str) -> Meta:
     return Meta(description=description)
 
 
-Positive = Annotated[float, Meta(gt=0)]
-NotNegative = Annotated[float, Meta(ge=0)]
-Count = Annotated[int, Meta(ge=1)]
+Positive = Annotated[float, Meta(gt=0, le=MOST)]
+NotNegative = Annotated[float, Meta(ge=0, le=MOST)]
+Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Users = Annotated[int, Meta(ge=1, le=4096)]
 Seed = Annotated[int, Meta(ge=0)]
 Words = Annotated[str, Meta(min_length=1)]
@@ -62,10 +62,13 @@ TargetName = Annotated[
 FactName = Annotated[str, _pattern("^[a-z][a-z0-9_]*$", "use small letters, digits and _, a letter first")]
 Url = Annotated[str, _pattern("^https?://", "write http:// or https:// and the server's address")]
 Variable = Annotated[str, _pattern("^[A-Z_][A-Z0-9_]*$", "give the name of an environment variable, in capitals")]
+EnvironmentName = Annotated[
+    str, _pattern("^[A-Za-z_][A-Za-z0-9_]*$", "give the name of an environment variable: letters, digits and _", 200)
+]
 Source = Annotated[
     str,
     _pattern(
-        "^(pypi|hf|https|ollama|file)://",
+        "^(pypi|hf|https|ollama|file)://[^\\x00-\\x1f]+$",
         "write file:///path/to/model.gguf, or an address that begins with pypi, hf, https or ollama and ://",
     ),
 ]
@@ -205,7 +208,7 @@ class Engine(Section):
         list[str] | UnsetType, _says("Arguments of all settings of this engine, placed before a setting's own.")
     ] = UNSET
     env: Annotated[
-        dict[str, str] | UnsetType,
+        dict[EnvironmentName, str] | UnsetType,
         _says("Environment variables of all settings of this engine; a setting's own override them."),
     ] = UNSET
     request: Annotated[
@@ -241,7 +244,7 @@ class Model(Section):
         Requantize | UnsetType, _says("Instead of `source`: make the file from that of another model.")
     ] = UNSET
     sha256: Annotated[Sha256 | UnsetType, _says("The file's SHA-256. A file with another hash is never used.")] = UNSET
-    size_bytes: Annotated[Count | UnsetType, _says("The file's size.")] = UNSET
+    size_bytes: Annotated[Annotated[int, Meta(ge=1)] | UnsetType, _says("The file's size.")] = UNSET
     unverified: Annotated[
         Text | UnsetType,
         _says(
@@ -364,7 +367,7 @@ class Target(Section):
         _says("Further arguments, as the engine takes them. If they name a file, only its name is tracked."),
     ] = UNSET
     env: Annotated[
-        dict[str, str] | UnsetType,
+        dict[EnvironmentName, str] | UnsetType,
         _says("Environment variables of the engine. It gets none of your other variables."),
     ] = UNSET
     request: Annotated[

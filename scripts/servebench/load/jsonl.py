@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from servebench.faults import Fault
+
+MOST_BYTES = 2**30
 
 
 def lines(path: Path) -> Iterator[tuple[str, int, dict[str, Any]]]:
@@ -22,8 +25,13 @@ def lines(path: Path) -> Iterator[tuple[str, int, dict[str, Any]]]:
 
 
 def read(path: Path) -> bytes:
-    """Read a file's content. Raises Fault."""
+    """Read a file's content. Raises Fault, also for a device and for more than `MOST_BYTES`."""
     try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise Fault(f"{path}: is not a file; name a readable file")
+        if found.st_size > MOST_BYTES:
+            raise Fault(f"{path}: has {found.st_size:,} bytes, at most {MOST_BYTES:,} are read; name a part of it")
         return path.read_bytes()
     except OSError as error:
         raise Fault(f"{path}: cannot be read: {error.strerror}; name a readable file") from None

@@ -157,9 +157,17 @@ def _cached(model: Model, place: Path) -> Path | None:
     try:
         accept(found, Wanted(model.sha256, model.size_bytes))
     except Mismatch:
-        shutil.rmtree(place)
+        _remove(place)
         return None
     return found
+
+
+def _remove(place: Path) -> None:
+    """Remove a model's place, whatever somebody has put there."""
+    if place.is_dir() and not place.is_symlink():
+        shutil.rmtree(place)
+    else:
+        place.unlink(missing_ok=True)
 
 
 def _blob(model: Model, store: Path) -> Path | None:
@@ -173,7 +181,7 @@ def _blob(model: Model, store: Path) -> Path | None:
     try:
         accept(found, Wanted(sha256))
     except Mismatch:
-        found.unlink()
+        _remove(found)
         return None
     return found if model.sha256 in (None, sha256) and model.size_bytes in (None, size(found)) else None
 
@@ -202,7 +210,7 @@ def _obtain(
     note(got, **origin)
     if _in_ollama(model):
         return got
-    shutil.rmtree(place, ignore_errors=True)
+    _remove(place)
     partial.rename(place)
     return place / got.relative_to(partial)
 

@@ -15,7 +15,12 @@ from typing import Any
 from servebench.machine.infrastructure import InfrastructureError, api_key
 from servebench.models.checking import Mismatch, Wanted, accept, files
 
-SOURCE = re.compile(r"hf://(?P<owner>[^/@]+)/(?P<repository>[^/@]+)(?:/(?P<file>[^@]+))?(?:@(?P<revision>[^@]+))?")
+# No part may be `..` or begin with `-`: parts become names in the cache.
+_PART = r"(?!\.\.?(?:[/@]|\Z)|-)[^/@]+"
+SOURCE = re.compile(
+    rf"hf://(?P<owner>{_PART})/(?P<repository>{_PART})(?:/(?P<file>{_PART}(?:/{_PART})*))?"
+    rf"(?:@(?P<revision>{_PART}(?:/{_PART})*))?"
+)
 # Left out: the same weights in another framework's format.
 IGNORED = ("*.bin", "*.pth", "*.pt", "*.h5", "*.msgpack", "*.onnx", "original/*", "*.gguf")
 
@@ -31,8 +36,8 @@ class Source:
     @property
     def directory(self) -> str:
         """Name a directory after repository, revision and file."""
-        name = f"{self.repository.replace('/', '--')}@{self.revision}"
-        return f"{name}--{self.file.replace('/', '--')}" if self.file else name
+        name = f"{self.repository}@{self.revision}"
+        return (f"{name}/{self.file}" if self.file else name).replace("/", "--")
 
 
 def parse(source: str) -> Source:

@@ -13,7 +13,9 @@ from pathlib import Path
 
 from servebench.machine.infrastructure import InfrastructureError
 
-SOURCE = re.compile(r"pypi://(?P<requirement>[A-Za-z0-9._-]+==[^/]+)/(?P<member>.+)")
+SOURCE = re.compile(
+    r"pypi://(?P<requirement>[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9.!+_-]*)/(?P<member>(?:[^/]+/)*(?!\.\.?\Z)[^/]+)"
+)
 
 
 def fetch(source: str, into: Path, progress: Callable[[str], None]) -> Path:
