@@ -7,7 +7,8 @@ from typing import Any
 
 # Raised by hand when a change alters *what is measured*; results of another PROTOCOL are measured again.
 # 1: each measurement drew an order of documents of its own; every round ran the settings in the same order.
-# 2: in a round all settings get the same documents in the same order; even rounds run the settings backwards.
+# 2: in a round all settings get the same documents in the same order; even rounds run the settings backwards. Messages,
+#    conversations and requests of traces have number lines too.
 PROTOCOL: int = 2
 
 

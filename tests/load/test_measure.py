@@ -409,8 +409,9 @@ def test_a_trace_is_replayed(tmp_path):
     path = tmp_path / "trace.jsonl"
     path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     measurement, server = measured(lambda r: reply(r.body["max_tokens"]), 2, mode="trace", trace=str(path))
-    asked = [(r.body["messages"][-1]["content"], r.body["max_tokens"]) for r in server.received]
-    assert asked == [("first", 1), ("second", 8), ("last", 3)]
+    asked = [(*r.body["messages"][-1]["content"].split("\n"), r.body["max_tokens"]) for r in server.received]
+    assert [one[1:] for one in asked] == [("first", 1), ("second", 8), ("last", 3)]
+    assert len({line for line, *_ in asked if line.startswith("No. ")}) == 3
     start = measurement.meta.load_start_ns
     due = sorted(
         (row["scheduled_ns"] - start, row["completion_tokens"])

@@ -88,10 +88,11 @@ def test_jsonl_of_prompts_and_messages(file):
     path = file({"id": "a", "prompt": "one\u2028line"}, "", {"messages": as_is})
     prompts = source(path)
     asked = dict(prompts.request(n) for n in range(2))
-    assert asked["3"] == as_is  # named by its line
+    assert asked["3"][0] == as_is[0]  # named by its line
+    assert asked["3"][1]["content"].endswith("\nq")
     assert asked["a"][0]["content"].startswith("No. ")
     assert asked["a"][0]["content"].endswith("\none\u2028line")
-    assert prompts.describe()["prompt_chars"] == {"min": 2, "p5": 2, "p50": 2, "p95": 25, "max": 25}
+    assert prompts.describe()["prompt_chars"] == {"min": 19, "p5": 19, "p50": 19, "p95": 25, "max": 25}
 
 
 SHAREGPT = [
@@ -111,7 +112,8 @@ SHAREGPT = [
 @pytest.mark.parametrize("name", ["s.json", "s.jsonl"])
 def test_sharegpt(file, name):
     prompts = source(file(json.dumps(SHAREGPT if name == "s.json" else SHAREGPT[0]), name=name))
-    assert prompts.request(0) == ("x", [{"role": "system", "content": "s"}, {"role": "user", "content": "q1"}])
+    asked = {"role": "user", "content": f"No. {number(0, 0):012d}\nq1"}
+    assert prompts.request(0) == ("x", [{"role": "system", "content": "s"}, asked])
     assert prompts.follow_up(0, 1) == {"role": "user", "content": "q2"}
     assert prompts.follow_up(0, 2) is None
 
@@ -173,10 +175,10 @@ def test_files_refused_by_line(file, lines, words):
         source(file(*lines, name="p.jsonl"))
 
 
-def test_content_of_parts_and_beside_a_tool_call_is_sent_as_it_is(file):
+def test_content_of_parts_and_beside_a_tool_call_is_sent_as_it_is_without_number_lines(file):
     call = {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}
     parts = {"role": "user", "content": [{"type": "text", "text": "abc"}, {"type": "image_url", "image_url": {}}]}
-    prompts = source(file({"messages": [parts, call]}))
+    prompts = source(file({"messages": [parts, call]}), number_lines=False)
     assert prompts.request(0)[1] == [parts, call]
     assert prompts.describe()["prompt_chars"]["max"] == 3  # the words, not how Python writes a list or None
 
@@ -196,7 +198,7 @@ def test_conversations_in_which_nobody_asks_are_skipped_and_counted(file):
     ]
     without_words = said(("system", None), ("human", "q"))
     prompts = source(file(json.dumps([*unasked, asked, without_words]), name="s.json"))
-    assert prompts.request(0) == ("7", [{"role": "user", "content": "q"}])
+    assert prompts.request(0) == ("7", [{"role": "user", "content": f"No. {number(0, 0):012d}\nq"}])
     assert (prompts.describe()["prompts"], prompts.describe()["skipped"]) == (1, 7)
 
 
@@ -272,7 +274,7 @@ def test_unknown_names_say_which_there_are():
 def test_a_batch_of_openai_and_a_plain_text_file(file):
     messages = [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}]
     batch = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": messages}}
-    assert source(file(batch)).request(0) == ("a", messages)
+    assert source(file(batch), number_lines=False).request(0) == ("a", messages)
     prompts = source(file("first line", "", "second line", name="p.txt"))
     asked = dict(prompts.request(n) for n in range(2))
     assert {name: found[0]["content"].partition("\n")[2] for name, found in asked.items()} == {
@@ -281,3 +283,30 @@ def test_a_batch_of_openai_and_a_plain_text_file(file):
     }
     with pytest.raises(Fault, match=r"p\.jsonl:1: body: messages: \[\] is not a list of messages"):
         source(file({"body": {"messages": []}}, name="p.jsonl"))
+
+
+def test_messages_have_a_number_line_before_the_first_that_is_not_the_systems(file):
+    system, call = {"role": "system", "content": "s"}, {"role": "assistant", "content": None, "tool_calls": [{}]}
+    parts = {"role": "user", "content": [{"type": "image_url", "image_url": {}}]}
+    prompts = source(
+        file(
+            {"id": "a", "messages": [system, USER, USER]},
+            {"id": "b", "messages": [call, parts]},
+            {"id": "c", "messages": [system]},
+        )
+    )
+    found = {}
+    for n in range(6):
+        name, messages = prompts.request(n)
+        found.setdefault(name, []).append((f"No. {number(0, n):012d}\n", messages))
+    for line, messages in found["a"]:
+        assert messages == [system, {"role": "user", "content": f"{line}q"}, USER]
+    for line, messages in found["b"]:
+        assert messages == [call, {"role": "user", "content": [{"type": "text", "text": line}, *parts["content"]]}]
+    for line, messages in found["c"]:
+        assert messages == [{"role": "system", "content": f"{line}s"}]
+
+
+def test_without_number_lines_documents_repeat_as_they_are(file):
+    prompts = source(file({"prompt": "b"}), instruction="Say it:", number_lines=False)
+    assert [prompts.request(n)[1][0]["content"] for n in range(2)] == 2 * ["Say it:\nb"]

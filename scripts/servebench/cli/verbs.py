@@ -193,6 +193,9 @@ def load(
     ] = None,
     system: Annotated[str | None, Option(help="System message instead of the set's.")] = None,
     instruction: Annotated[str | None, Option(help="Instruction instead of the set's.")] = None,
+    number_lines: Annotated[
+        bool, Option(help="Put a line with a number of its own into each request, so that no cache helps.")
+    ] = _LOAD.number_lines,
     max_tokens: Annotated[int, Option(min=1, help="Most output tokens of a reply.")] = _LOAD.max_tokens,
     temperature: float = _LOAD.temperature,
     top_p: float = _LOAD.top_p,
@@ -242,6 +245,7 @@ def load(
         "shared_prefix_tokens": shared_prefix,
         "system": system,
         "instruction": instruction,
+        "number_lines": number_lines,
         "tokenizer": None if tokenizer is None else str(tokenizer),
         "spread_s": spread,
         "keep_text": keep_text,

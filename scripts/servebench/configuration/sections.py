@@ -328,6 +328,13 @@ class Workload(Section):
             "of Azure or BurstGPT (`docs/load.md`). If its content changes, everything is measured again."
         ),
     ] = UNSET
+    number_lines: Annotated[
+        bool | UnsetType,
+        _says(
+            "Whether each request has a line with a number of its own, so that no prompt comes from the server's "
+            "cache; unless given, true. A trace that has only lengths has texts of its own."
+        ),
+    ] = UNSET
     trace_speed: Annotated[Positive | UnsetType, _says("For `trace`: how many times as fast it runs.")] = UNSET
     trace_first_s: Annotated[
         Positive | UnsetType, _says("For `trace`: only the requests of its first so many seconds.")

@@ -1,7 +1,8 @@
 """Make the prompts of simulated users from built-in sets or files, optionally behind a shared head.
 
-A prompt made from a document is the instruction, a line with a number unique to the request, and the document.
-So no document is ever served from a prompt cache, though the head before the number may be (docs/load.md).
+A prompt made from a document is the instruction, a line with a number unique to the request, and the document; ready
+messages get such a line before the first that is not the system's. So no text behind the number is ever served from a
+prompt cache, though the head before it may be (docs/load.md).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -29,6 +30,7 @@ BUILT_IN = Path(__file__).parent / "prompt_sets"
 # ratio, so that the numbers of successive requests differ from their first digit on and share nothing in a cache.
 NUMBERS = 10**12
 _STEP = 618_033_988_749
+_SYSTEM = ("system", "developer")
 # For a shared head without a tokenizer: characters per token of Qwen3 and SmolLM2 on the built-in sets.
 _CHARS_PER_TOKEN = {"ja": 1.4, "en": 4.6}
 
@@ -62,6 +64,7 @@ class PromptSource:
     number_seed: int
     # Conversations of the file that have no question or no text.
     skipped: int = 0
+    number_lines: bool = True
 
     def request(self, n: int) -> tuple[str, list[Message]]:
         """Return (prompt_id, messages) of the measurement's n-th request, counted from 0.
@@ -89,15 +92,28 @@ class PromptSource:
         return {"name": self.name, "prompts": len(self.entries), "skipped": self.skipped, "prompt_chars": lengths}
 
     def _messages(self, entry: Entry, n: int) -> list[Message]:
-        messages = entry.messages
         if entry.document is not None:
-            lines = [f"No. {number(self.number_seed, n):012d}", entry.document]
-            messages = [
-                {"role": "user", "content": "\n".join([self.instruction, *lines] if self.instruction else lines)}
-            ]
+            lines = [self.instruction, self._line(n) if self.number_lines else None, entry.document]
+            messages = [{"role": "user", "content": "\n".join(line for line in lines if line is not None)}]
+        else:
+            messages = self.numbered(entry.messages, n)
         if self.system and messages[0].get("role") != "system":
             messages = [{"role": "system", "content": self.system}, *messages]
         return messages
+
+    def numbered(self, messages: list[Message], n: int) -> list[Message]:
+        """Put the n-th request's number line, if it gets one, before the first message that is not the system's."""
+        spoken = [i for i, message in enumerate(messages) if message.get("content")]
+        place = next((i for i in spoken if messages[i]["role"] not in _SYSTEM), next(iter(spoken), None))
+        if not self.number_lines or place is None:
+            return messages
+        message, line = messages[place], f"{self._line(n)}\n"
+        content = message["content"]
+        content = line + content if isinstance(content, str) else [{"type": "text", "text": line}, *content]
+        return [*messages[:place], {**message, "content": content}, *messages[place + 1 :]]
+
+    def _line(self, n: int) -> str:
+        return f"No. {number(self.number_seed, n):012d}"
 
     def _entry(self, n: int) -> Entry:
         return self._order[n % len(self._order)]
@@ -122,11 +138,11 @@ def load(
     """Load the prompts that a workload names: a built-in set, a folder with a set.yaml, or a file.
 
     A file is plain text (*.txt) with a document in each line; JSONL of OpenAI's batch interface, of whose `body` the
-    messages are sent; JSONL with `prompt` (a document, which gets instruction and number line) or `messages` (sent
-    unchanged) in each line; or ShareGPT, JSON or JSONL, with `conversations` (their replies are not sent; conversations
-    without a question are skipped and counted). `system` and `instruction` of the workload replace the set's; messages
-    that begin with a system message keep it. `shared_prefix_tokens` puts about that many tokens of the prompts' own
-    texts at the head of the system message. `seed` decides the order and `number_seed` (None: `seed`) the number lines.
+    messages are sent; JSONL with `prompt` (a document, which gets the instruction) or `messages` in each line; or
+    ShareGPT, JSON or JSONL, with `conversations` (their replies are not sent; conversations without a question are
+    skipped and counted). `system` and `instruction` of the workload replace the set's; messages that begin with a
+    system message keep it. `shared_prefix_tokens` puts about that many tokens of the prompts' own texts at the head of
+    the system message. `seed` decides the order and `number_seed` (None: `seed`) the number lines.
 
     With `prompt_tokens`, the prompts are texts made of the set's documents, without its system message and instruction:
     one for each (tokens, characters) of `cuts`, which `lengths.fitted` finds. Raises Fault.
@@ -148,7 +164,8 @@ def load(
         raise Fault(f"{path}: holds no prompts; give one JSON object a line, each with a question")
     numbers = seed if number_seed is None else number_seed
     if workload.prompt_tokens is not None:
-        return PromptSource(name, cut(entries, cuts) if cuts else entries, workload.system, None, seed, numbers)
+        texts = cut(entries, cuts) if cuts else entries
+        return PromptSource(name, texts, workload.system, None, seed, numbers, number_lines=workload.number_lines)
     system = about.get("system") if workload.system is None else workload.system
     instruction = about.get("instruction") if workload.instruction is None else workload.instruction
     if workload.shared_prefix_tokens is not None:
@@ -163,7 +180,8 @@ def load(
             )
         # Head and system message become one message: some chat templates refuse a second system message.
         system = f"{head}\n\n{system}" if system else head
-    return PromptSource(name, entries, system, instruction, seed, numbers, len(found) - len(entries))
+    skipped = len(found) - len(entries)
+    return PromptSource(name, entries, system, instruction, seed, numbers, skipped, workload.number_lines)
 
 
 def cut(entries: Sequence[Entry], cuts: Sequence[tuple[int, int]]) -> list[Entry]:

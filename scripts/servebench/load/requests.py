@@ -115,7 +115,8 @@ class Requests:
         Requests with texts are encoded beforehand; those of a trace of lengths would take too much memory.
         """
         assert self.arrivals is not None
-        makers = [(entry.arrival_s, self._maker(entry)) for entry in self.arrivals.entries[process::processes]]
+        share = list(enumerate(self.arrivals.entries))[process::processes]
+        makers = [(entry.arrival_s, self._maker(entry, n)) for n, entry in share]
         return makers if self.lengths_only else [(at_s, partial(_same, make())) for at_s, make in makers]
 
     def describe(self) -> dict[str, Any]:
@@ -124,15 +125,18 @@ class Requests:
             return self.source.describe()
         entries = self.arrivals.entries
         chars = (
-            prompts.prompt_chars(entry.messages for entry in entries if entry.messages) if not self.lengths_only else {}
+            prompts.prompt_chars(self.source.numbered(entry.messages, 0) for entry in entries if entry.messages)
+            if not self.lengths_only
+            else {}
         )
         name = Path(self._trace or "").name
         return {"name": name, "prompts": len(entries), "skipped": self.arrivals.skipped, "prompt_chars": chars}
 
-    def _maker(self, entry: Entry) -> Callable[[], Request]:
+    def _maker(self, entry: Entry, n: int) -> Callable[[], Request]:
         def make() -> Request:
-            messages = entry.messages
-            if messages is None:
+            if entry.messages is not None:
+                messages = self.source.numbered(entry.messages, n)
+            else:
                 assert self._blocks is not None
                 messages = self._blocks.message(entry)
             return self.ready(f"line {entry.line}", messages, entry.max_tokens)

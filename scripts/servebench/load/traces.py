@@ -55,7 +55,7 @@ def read_trace(path: str, speed: float = 1.0, first_s: float | None = None) -> T
     """Read a trace, cut it behind its first `first_s` seconds, and let it run `speed` times as fast.
 
     Forms: JSONL of `{"arrival_s": 0.25, "prompt": "…" | "messages": […], "max_tokens": 100}`, ordered by arrival (an
-    entry without `max_tokens` takes the workload's; prompts are sent unchanged); JSONL of Mooncake (`timestamp` in ms,
+    entry without `max_tokens` takes the workload's; prompts get number lines); JSONL of Mooncake (`timestamp` in ms,
     `input_length`, `output_length`, `hash_ids`); CSV of Azure (`TIMESTAMP,ContextTokens,GeneratedTokens`) and BurstGPT
     (`Timestamp,…,Request tokens,Response tokens,…`; failed requests, with no response tokens, are skipped). A trace
     without texts begins with its first arrival. Raises Fault, which names the line.

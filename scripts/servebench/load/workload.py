@@ -59,6 +59,8 @@ class Workload:
     shared_prefix_tokens: int | None = None
     system: str | None = None
     instruction: str | None = None
+    # A line with a number of its own in every request, so that no prompt is served from the server's cache.
+    number_lines: bool = True
     # A tokenizer.json, or a folder that holds one: counts tokens where the server sends no usage.
     tokenizer: str | None = None
     # Seconds over which users start; None: the duration of one answer, measured first.

@@ -26,7 +26,7 @@ from servebench.words.numbers import digits, span
 # The columns of the table of all values that hold ranges.
 COLUMNS = (
     *("output_tok_s", "user_tok_s", "ttft_p50_s", "ttft_p95_s"),
-    *("prompt_tokens_p50", "output_tokens_mean", "target_requests"),
+    *("prompt_tokens_p50", "cached_share", "output_tokens_mean", "target_requests"),
 )
 SURE = 0.95  # confidence from which a level within the target is shown as certain
 
@@ -102,9 +102,12 @@ def values(tables: Mapping[str, pa.Table], run: str) -> list[dict[str, Any]]:
     """Fill the table of all values, a row for each setting × users: texts, and numbers to sort by."""
     judged = {(claim.subjects[0], claim.users): claim for claim in claims.of(tables, run, "level")}
     before: dict[tuple[str, int], list[str]] = {}
+    backlog: dict[tuple[str, int], list[int]] = {}
     for row in rows_of(tables, "measurements", run):
         told = ", ".join(map(str, row["users_before"])) if row["users_before"] else "–"
         before.setdefault((row["setting"], row["users"]), []).append(told)
+        if row["backlog_end"] is not None:
+            backlog.setdefault((row["setting"], row["users"]), []).append(row["backlog_end"])
     return [
         {
             "anchor": anchor(row),
@@ -114,8 +117,11 @@ def values(tables: Mapping[str, pa.Table], run: str) -> list[dict[str, Any]]:
             "slots": row["slots"],
             "users": row["users"],
             "figures": [
-                {"name": name, "text": span(row[f"{name}_min"], row[f"{name}_max"]), "sort": row[f"{name}_min"]}
-                for name in COLUMNS
+                {"name": name, "text": span(low, high), "sort": low}
+                for name, low, high in (
+                    *((name, row[f"{name}_min"], row[f"{name}_max"]) for name in COLUMNS),
+                    ("backlog_end", *_ends(backlog.get((row["setting"], row["users"]), []))),
+                )
             ],
             "failures": row["failures_max"],
             "state": state(claim := judged.get((row["setting"], row["users"]))),
@@ -125,6 +131,10 @@ def values(tables: Mapping[str, pa.Table], run: str) -> list[dict[str, Any]]:
         }
         for row in rows_of(tables, "settings", run)
     ]
+
+
+def _ends(values: Sequence[int]) -> tuple[int | None, int | None]:
+    return min(values, default=None), max(values, default=None)
 
 
 def pairs(tables: Mapping[str, pa.Table], run: str) -> Fold | None:
