@@ -51,7 +51,7 @@ def made() -> tuple[Evaluations, dict[str, pa.Table]]:
         rows[target].append(answer_row(target, task, repeat, question, reply, tokens=tokens, latency_s=0.1))
     for target, own in rows.items():
         own += _beside_users(asked, target, own)
-    given = [Evaluated(table(own), _facts(asked, target, len(own))) for target, own in rows.items()]
+    given = [Evaluated(table(own), facts_of(asked, target, len(own))) for target, own in rows.items()]
     return asked, synthetic.from_answers(plan, given, put)
 
 
@@ -65,7 +65,8 @@ def _beside_users(asked: Evaluations, target: str, rows: list[dict[str, Any]]) -
             yield row | {"target": named(target, condition, {"users": load.users}), "repeat": 1}
 
 
-def _facts(asked: Evaluations, target: str, answered: int) -> EvaluationFacts:
+def facts_of(asked: Evaluations, target: str, answered: int) -> EvaluationFacts:
+    """Return the origin of a target's answers."""
     setting = asked.targets[target]
     failed = target == FAILED
     session = AskingSession(

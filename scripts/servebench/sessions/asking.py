@@ -242,6 +242,16 @@ class _Evaluation:
                 for name, questions in self.questions.items()
             }
 
+    def _prompt_lengths(self) -> dict[str, dict[str, int]]:
+        return {
+            name: {
+                question: reply.prompt_tokens
+                for (_, question), reply in self.files[name, ""].replies.items()
+                if reply.prompt_tokens is not None
+            }
+            for name in self.tasks
+        }
+
     def write(self, reason: Sequence[Mark]) -> None:
         """Write the replies as a table, together with the sessions that got them."""
         rows = []
@@ -264,6 +274,7 @@ class _Evaluation:
             answered=counts[False],
             failures=counts[True],
             setting=msgspec.to_builtins(self.setting),
+            prompt_lengths=self._prompt_lengths(),
             sessions=sorted(sessions.values(), key=lambda session: session.started_at or ""),
             servebench=replies.Evaluator(version=servebench.__version__, prompts=PROMPTS),
         )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 from msgspec.structs import asdict, replace
 
@@ -95,7 +96,10 @@ class Evaluator(Facts, frozen=True, kw_only=True):
 
 
 class EvaluationFacts(Facts, frozen=True, kw_only=True):
-    """Describe the target that answered, the outcome, and its sessions, oldest first; `setting` as it was asked."""
+    """Describe the target that answered, the outcome, and its sessions, oldest first; `setting` as it was asked.
+
+    `prompt_lengths`: the prompt tokens that the server counted, by task and question; {} in files of earlier versions.
+    """
 
     format: int = FORMAT
     target: str
@@ -106,6 +110,7 @@ class EvaluationFacts(Facts, frozen=True, kw_only=True):
     answered: int
     failures: int
     setting: dict[str, Any]
+    prompt_lengths: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
     sessions: list[AskingSession]
     servebench: Evaluator
 

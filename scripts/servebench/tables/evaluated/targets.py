@@ -57,6 +57,7 @@ def _compared(answers: pa.Table, questions: Questions, baseline: str, margins: M
 def _targets(asked: Evaluations, evaluated: Sequence[Evaluated], answers: pa.Table) -> Iterator[dict[str, Any]]:
     outcomes = _outcomes(answers)
     prompts = {one.facts.target: _prompt_tokens(one) for one in evaluated}
+    lengths = {one.facts.target: one.facts.prompt_lengths for one in evaluated}
     machines = {one.facts.target: _machine(one) for one in evaluated}
     for rank, one in enumerate(evaluated):
         facts, name = one.facts, one.facts.target
@@ -64,6 +65,8 @@ def _targets(asked: Evaluations, evaluated: Sequence[Evaluated], answers: pa.Tab
         machine, template = last and last.machine, ((last and last.facts) or {}).get("chat_template_sha256")
         common = _common(prompts[name], prompts[asked.baseline])
         same = None if not common else all(mine == theirs for mine, theirs in common)
+        if same is None and _lengths_differ(lengths[name], lengths[asked.baseline]):
+            same = False
         yield {
             "target": name,
             "rank": rank,
@@ -153,6 +156,15 @@ def _prompt_tokens(one: Evaluated) -> dict[str, list[int]]:
 
 def _common(mine: Mapping[str, list[int]], theirs: Mapping[str, list[int]]) -> list[tuple[list[int], list[int]]]:
     return [(mine[task], theirs[task]) for task in mine if task in theirs]
+
+
+def _lengths_differ(mine: Mapping[str, Mapping[str, int]], theirs: Mapping[str, Mapping[str, int]]) -> bool:
+    """Return whether a question's prompt has another number of tokens; equal numbers do not show equal prompts."""
+    return any(
+        tokens != theirs.get(task, {}).get(question, tokens)
+        for task, counts in mine.items()
+        for question, tokens in counts.items()
+    )
 
 
 def _digest(prompts: Mapping[str, list[int]]) -> str | None:
