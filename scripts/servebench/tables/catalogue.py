@@ -619,7 +619,7 @@ reason marks! why it failed; empty if it did not
 asked int! questions to ask, of all tasks and repeats
 answered int! questions with a reply
 failures int! questions with an error or a time-out
-same_prompts bool the server tokenizes the same questions to the same ids as the baseline's; by numbers of tokens only false
+same_prompts bool the server tokenizes the same questions to the ids of the baseline's; by numbers of tokens only false
 prompt_tokens_sha256 text SHA-256 of those ids; null when the server does not report them
 chat_template_sha256 text SHA-256 of the chat template that the server reports
 marks marks! reasons not to trust the target's answers
