@@ -232,6 +232,31 @@ def test_a_sweep_is_one_table_and_goes_on_where_it_stopped(tmp_path):
         assert "holds a measurement of another load; name another folder" in " ".join(other.stderr.split())
 
 
+@pytest.mark.parametrize(
+    ("limit", "verdict"),
+    [("60", {"lower": 2, "upper": None, "kept": [1, 2]}), ("0.000001", {"lower": None, "upper": 1, "missed": [1, 2]})],
+)
+def test_a_capacity_is_searched_for_and_a_second_call_goes_on(tmp_path, limit, verdict):
+    options = ("--find-capacity", "--most-users", 2, "--min-targets", 5, "--warmup", 0, "--window", 0.1)
+    with ScriptedServer(lambda _: reply(4, gap_s=0.001)) as server:
+        done, out = load(server, tmp_path, *options, "--line-ttft", limit, "--line-speed", 0.1)
+        assert done.returncode == 0, done.stderr
+        made = len(server.received)
+        found = json.loads((out / "capacity.json").read_text(encoding="utf-8"))
+        assert verdict.items() <= found.items() and found["measurements"] == 4
+        again, _ = load(server, tmp_path, *options, "--line-ttft", limit, "--line-speed", 0.1)
+        assert again.returncode == 0, again.stderr
+        assert len(server.received) == made, "nothing is measured again"
+    assert {path.parent.name for path in out.glob("round-*/users-*")} == {"round-1", "round-2"}
+
+
+@pytest.mark.parametrize("options", [("--requests", 2), ("--users", 4)])
+def test_a_capacity_is_searched_for_where_users_can_vary(tmp_path, options):
+    with ScriptedServer(lambda _: reply(2)) as server:
+        done, _ = load(server, tmp_path, "--find-capacity", *options)
+    assert done.returncode != 0 and "--find-capacity" in done.stderr
+
+
 def test_a_measurement_is_not_overwritten(tmp_path):
     with ScriptedServer(lambda _: reply(2)) as server:
         first, out = load(server, tmp_path, "--requests", 2)

@@ -82,11 +82,9 @@ def command(
     writable(out, "--out")
     folders = {count: out if len(users) == 1 else out / f"users-{count}" for count in users}
     sweep = len(users) > 1
-    kept = {count: whole for count, place in folders.items() if (whole := _kept(place))}
+    kept = {count: whole for count, place in folders.items() if (whole := read_kept(place))}
     for count, (meta, _) in kept.items():
-        asked = (count, workload.to_dict(), endpoint.url, endpoint.model, endpoint.extra)
-        there = (meta.users, meta.workload, meta.target and meta.target.url, *_body(meta))
-        if not sweep or asked != there or seed not in (None, meta.seed):
+        if not sweep or not is_of(meta, endpoint, workload, count) or seed not in (None, meta.seed):
             what = "a measurement already" if not sweep else "a measurement of another load"
             raise Fault(f"--out: {folders[count]} holds {what}; name another folder, or remove it")
     if seed is None:
@@ -99,7 +97,7 @@ def command(
             requests, (meta, chunks) = pq.read_table(folder / "requests.parquet"), kept[count]
             measured = Measurement(requests, chunks, meta)
         else:
-            measured = _measured(endpoint, workload, count, processes=processes, seed=seed, number_seed=seed + place)
+            measured = measured_now(endpoint, workload, count, processes=processes, seed=seed, number_seed=seed + place)
         found = figures.measurement_figures(
             measured.requests,
             measured.chunks,
@@ -121,7 +119,7 @@ def command(
     return 1 if any(map(_failed, rows)) else 0
 
 
-def _kept(folder: Path) -> tuple[LoadMeta, pa.Table] | None:
+def read_kept(folder: Path) -> tuple[LoadMeta, pa.Table] | None:
     """Read a measurement's meta and chunks; None where there is none. Raises Fault for files that are not readable."""
     path = folder / "summary.json"
     if not path.exists():
@@ -133,13 +131,17 @@ def _kept(folder: Path) -> tuple[LoadMeta, pa.Table] | None:
         raise Fault(f"--out: {folder} holds files of no whole measurement ({error}); name another folder") from None
 
 
-def _body(meta: LoadMeta) -> tuple[str | None, dict[str, Any] | None]:
-    return (meta.target.model, meta.target.extra) if meta.target else (None, None)
+def is_of(meta: LoadMeta, endpoint: Endpoint, workload: Workload, users: int) -> bool:
+    """Return whether a measurement is one of this load."""
+    asked = (users, workload.to_dict(), endpoint.url, endpoint.model, endpoint.extra)
+    target = (meta.target.url, meta.target.model, meta.target.extra) if meta.target else (None, None, None)
+    return asked == (meta.users, meta.workload, *target)
 
 
-def _measured(
+def measured_now(
     endpoint: Endpoint, workload: Workload, users: int, *, processes: int | None, seed: int, number_seed: int
 ) -> Measurement:
+    """Measure once, and draw the progress."""
     with drawn(Console(stderr=True), expected(workload, users)) as progress:
         return measure(
             endpoint, workload, users, processes=processes, seed=seed, number_seed=number_seed, progress=progress

@@ -15,6 +15,7 @@ import typer
 from typer import Argument, Option
 
 import servebench
+from servebench.capacity.search import Search
 from servebench.cli.messages import say, start
 from servebench.faults import Fault
 from servebench.load.endpoint import Endpoint
@@ -217,6 +218,10 @@ def load(
     keep_text: Annotated[bool, Option(help="Keep the replies in requests.parquet.")] = False,
     line_ttft: Annotated[float, Option(help="The line: TTFT p95 at most, seconds.")] = _LINE.ttft_p95_s,
     line_speed: Annotated[float, Option(help="The line: tokens per second for one user at least.")] = _LINE.user_tok_s,
+    find_capacity: Annotated[
+        bool, Option("--find-capacity", help="Search for the most users, or from --rate on the rate, within the line.")
+    ] = False,
+    most_users: Annotated[int, Option(min=1, help="With --find-capacity: the most users tried.")] = Search.most,
 ) -> None:
     """Load any OpenAI-compatible chat server and report what its users would get. Exit code 1 when a request failed."""
     from servebench.cli import load
@@ -254,7 +259,15 @@ def load(
     body, headers = load.json_object(extra), load.headers(header)
     endpoint = Endpoint(url=url, model=model, extra=body, api_key_env=api_key_env, headers=headers)
     line = Line(ttft_p95_s=line_ttft, user_tok_s=line_speed)
-    counts, asked = _counts(users), Workload(**values)
+    asked = Workload(**values)
+    if find_capacity:
+        if users != "1":
+            raise typer.BadParameter("--users: is what --find-capacity searches for; leave out one of the two")
+        from servebench.cli import find
+
+        status = find.command(endpoint, asked, out, most_users=most_users, processes=processes, seed=seed, line=line)
+        raise typer.Exit(status)
+    counts = _counts(users)
     raise typer.Exit(load.command(endpoint, asked, counts, out, processes=processes, seed=seed, line=line))
 
 

@@ -142,7 +142,9 @@ class Store:
         path = self.path(digest)
         place = place or read_metadata(path).identity.place
         output = self._layout.measurement_at(place)
-        self._layout.search_at(place).unlink(missing_ok=True)  # a search that has used it goes on from there
+        # A search for a capacity that has used it goes on from there; Snakemake makes no record again for its own sake.
+        for record in (self._layout.search_at(place), self._layout.capacities):
+            record.unlink(missing_ok=True)
         kept = self._noted(digest, why, place)
         if path.exists():
             output.unlink(missing_ok=True)

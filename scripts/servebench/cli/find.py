@@ -1,0 +1,154 @@
+"""Find the most users, or the highest rate of requests, within the line: `servebench load --find-capacity`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from secrets import randbits
+
+import msgspec
+import pyarrow.parquet as pq
+from rich.console import Console
+
+from servebench.capacity.judging import CONFIDENCE
+from servebench.capacity.search import Answer, Search, answer, wanted
+from servebench.cli import load
+from servebench.faults import Fault
+from servebench.load import calibrate, figures
+from servebench.load.calibration import Calibration
+from servebench.load.endpoint import Endpoint
+from servebench.load.line import Line
+from servebench.load.modes import MODES
+from servebench.load.objective import Objective, Outcome
+from servebench.load.records import write_measurement
+from servebench.load.workload import Workload
+from servebench.machine import cache
+from servebench.machine.infrastructure import writable
+
+# An open loop is searched in steps of the rate it starts from, divided by this.
+STEPS = 16
+NAME = "line"
+
+
+def command(
+    endpoint: Endpoint,
+    workload: Workload,
+    out: Path,
+    *,
+    most_users: int,
+    processes: int | None,
+    seed: int | None,
+    line: Line,
+) -> int:
+    """Measure whatever the search wants, print each outcome and the answer, and write it to `out/capacity.json`.
+
+    Every measurement is kept in `out/ROUND/users-N`, or `rate-R` for an open loop, and not made again by a later call.
+    Returns the exit status: 0 when the search has an answer, else 1. Raises Fault for a load without users to vary.
+    """
+    if workload.mode == "trace" or workload.mode == "count":
+        raise Fault(f"--find-capacity: mode {workload.mode} is not searched; leave out --{MODES[workload.mode].needs}")
+    writable(out, "--out")
+    levels = _Levels(endpoint, workload, out, line, processes, randbits(32) if seed is None else seed)
+    by_rate = workload.mode == "open"
+    search = (
+        Search(most=STEPS * STEPS, start=STEPS, most_rounds=4) if by_rate else Search(most=most_users, most_rounds=4)
+    )
+    console = Console(stderr=True)
+    console.print(
+        f"searching: about 20 measurements, each of at least {workload.warmup_s + workload.window_s:.0f} s, for an"
+        f" answer that holds with {CONFIDENCE:.0%} confidence, {search.resolution:.0%} wide where the rounds can tell",
+        highlight=False,
+        soft_wrap=True,
+    )
+    evidence: dict[str, dict[int, dict[int, Outcome]]] = {NAME: {}}
+    for round_ in range(1, search.most_rounds + 1):
+        while (level := wanted(evidence, search, round_)) is not None:
+            outcome = levels.outcome(level, round_)
+            evidence[NAME].setdefault(level, {})[round_] = outcome
+            side = "too few requests" if outcome.margin is None else "missed" if outcome.missed else "kept"
+            missed = f": {', '.join(outcome.missed)}" if outcome.missed else ""
+            console.print(f"round {round_}, {levels.name(level)}: {side}{missed}", highlight=False)
+    found = answer(evidence[NAME])
+    said = statement(found, levels)
+    made = sum(map(len, evidence[NAME].values()))
+    content = {
+        "said": said,
+        "confidence": CONFIDENCE,
+        "measurements": made,
+        **{name: [levels.value(level) for level in getattr(found, name)] for name in ("kept", "missed", "open")},
+        "lower": None if found.lower is None else levels.value(found.lower),
+        "upper": None if found.upper is None else levels.value(found.upper),
+    }
+    (out / "capacity.json").write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    Console().print(f"{said} ({made} measurements, {CONFIDENCE:.0%} confidence)", highlight=False, soft_wrap=True)
+    return 0 if found.lower is not None or found.upper is not None else 1
+
+
+class _Levels:
+    """Measure a level, a number of users or of steps of a rate, in a round; or read what an earlier call measured."""
+
+    def __init__(
+        self, endpoint: Endpoint, workload: Workload, out: Path, line: Line, processes: int | None, seed: int
+    ) -> None:
+        self.endpoint, self.out, self.line, self.processes, self.seed = endpoint, out, line, processes, seed
+        self.objective = Objective.of(line)
+        least = max(workload.min_targets or 0, self.objective.requests)
+        self.workload = dataclasses.replace(workload, min_targets=least)
+        self.known: Calibration | None = calibrate.known(cache.root(), processes=processes)
+
+    def value(self, level: int) -> float:
+        """Return the users, or the requests per second, of a level."""
+        return level if self.workload.rate is None else self.workload.rate * level / STEPS
+
+    def name(self, level: int) -> str:
+        """Name a level: "8 users", "1.5 requests/s"."""
+        return load.counted(level) if self.workload.rate is None else f"{self.value(level):g} requests/s"
+
+    def outcome(self, level: int, round_: int) -> Outcome:
+        """Measure a level, and judge it."""
+        rate = self.workload.rate
+        workload = self.workload if rate is None else dataclasses.replace(self.workload, rate=self.value(level))
+        users = level if rate is None else 1
+        kind = f"users-{level}" if rate is None else f"rate-{self.value(level):g}"
+        folder = self.out / f"round-{round_}" / kind
+        if kept := load.read_kept(folder):
+            meta, chunks = kept
+            if not load.is_of(meta, self.endpoint, workload, users):
+                raise Fault(f"--out: {folder} holds a measurement of another load; name another folder, or remove it")
+            requests = pq.read_table(folder / "requests.parquet")
+            return self._judged(figures.measurement_figures(requests, chunks, meta, self.line))
+        number = self.seed + 1000 * round_ + level
+        made = load.measured_now(
+            self.endpoint, workload, users, processes=self.processes, seed=self.seed + round_, number_seed=number
+        )
+        found = figures.measurement_figures(
+            made.requests,
+            made.chunks,
+            made.meta,
+            self.line,
+            calibrated_users=self.known.max_users if self.known else None,
+        )
+        summary = {**found, "meta": msgspec.to_builtins(made.meta), "calibration": msgspec.to_builtins(self.known)}
+        write_measurement(folder, made.requests, made.chunks, summary)
+        return self._judged(found)
+
+    def _judged(self, found: dict[str, object]) -> Outcome:
+        return self.objective.outcome(found)
+
+
+def statement(found: Answer, levels: _Levels) -> str:
+    """Say where the line is kept."""
+    name = levels.name
+    kept = ", ".join(name(low) if low == high else f"{name(low)} to {name(high)}" for low, high in found.spans())
+    if found.lower is None:
+        if found.upper is None:
+            return "where the line is kept cannot be said"
+        said = f"the line is kept at none of what was tried; missed with {name(found.upper)}"
+    else:
+        above = f"missed with {name(found.upper)}" if found.upper else "the most that was tried"
+        said = f"the line is kept with {name(found.lower)}; {above}; kept with {kept}"
+    for what, which in (("missed below that with", found.gaps), ("not sure with", found.open)):
+        if which:
+            said += f"; {what} {', '.join(map(name, which))}"
+    return said
