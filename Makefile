@@ -57,9 +57,11 @@ lock:
 	$(LOCK) --output-file envs/llama-cpp.lock envs/llama-cpp.in
 	$(COMPILE) --python-platform x86_64-manylinux_2_31 --only-binary :all: --output-file envs/vllm-cuda.lock envs/vllm-cuda.in
 
-# How often claims of leaders and differences are false (docs/verdicts.md) (half an hour).
+# How often claims of leaders and differences are false (docs/verdicts.md), and answers of a search for a capacity
+# (docs/benchmarks.md) (three quarters of an hour).
 validate: setup-dev
 	$(BIN)/python benchmarks/verdicts/error_rates.py --pages 1000
+	$(BIN)/python benchmarks/capacity/random_servers.py --servers 1000
 
 clean:
 	rm -rf $(VENV) build *.egg-info scripts/*.egg-info

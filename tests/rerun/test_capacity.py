@@ -13,7 +13,7 @@ def found(tmp_path_factory):
     """A finished search of one setting of two, up to four users: two slots, and 20 ms for each token."""
     made = Workspace(tmp_path_factory.mktemp("capacity"))
     made.config["settings"].pop("two")
-    made.config["line"] = {"ttft_p95_s": 1, "user_tok_s": 1, "min_targets": 5}
+    made.config["line"] = {"ttft_p95_s": 30, "user_tok_s": 0.1, "min_targets": 5}
     made.config["objectives"] = {"quick": {"e2e_p50_s": 0.001, "min_targets": 5}}
     made.config["capacity"] = {"most_users": 4}
     made.snakemake("capacity")

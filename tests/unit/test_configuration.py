@@ -229,7 +229,7 @@ def test_what_does_not_determine_a_measurement_is_not_in_its_spec(config, change
 
 def test_the_example_of_an_own_configuration_lacks_only_what_is_the_reader_s(tmp_path):
     text = (servebench.ROOT / "config" / "README.md").read_text(encoding="utf-8")
-    example, running, matrix = re.findall(r"^```yaml\n(.*?)^```$", text, re.M | re.S)
+    example, running, matrix, people = re.findall(r"^```yaml\n(.*?)^```$", text, re.M | re.S)
     path = tmp_path / "mine.yaml"
     path.write_text(example.replace("4f27…", "4f27" * 16), encoding="utf-8")
     loaded = configuration.read([path])
@@ -243,6 +243,34 @@ def test_the_example_of_an_own_configuration_lacks_only_what_is_the_reader_s(tmp
     )
     assert list(made.settings) == ["np-1-q4_k_m", "np-1-q8_0", "np-4-q4_k_m", "np-4-q8_0", "np-16-q4_k_m"]
     assert [name for name, one in made.settings.items() if one.args] == ["np-4-q4_k_m", "np-4-q8_0"]
+    found = configuration.load(yaml.safe_load(path.read_text(encoding="utf-8")) | yaml.safe_load(people), [path])
+    assert list(found.judged_by) == ["line", "chat", "batch", "agent"]
+    assert (found.rounds, found.search.rounds, found.search.most_rounds, found.search.most) == (2, 2, 8, 64)
+    assert found.settings["np4"].workload["think"] == "lognormal:20,0.8"
+    assert found.objectives["batch"].failures_share == 0.01 and found.objectives["chat"].requests == 100
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ({"objectives": {"line": {"ttft_p95_s": 1}}}, "objectives.line"),
+        ({"objectives": {"chat": {"min_targets": 5}}}, "objectives.chat"),
+        ({"objectives": {"chat": {"speed": 5}}}, "objectives.chat.speed"),
+        ({"objectives": {"chat": {"goodput_share": 2}}}, "objectives.chat.goodput_share"),
+        ({"rounds": {"min": 3, "max": 2}}, "rounds"),
+        ({"capacity": {"resolution": 0}}, "capacity.resolution"),
+        ({"people": {"pause": "often"}}, "workload.think"),
+    ],
+)
+def test_what_cannot_be_searched_for_is_refused(config, change, place):
+    with pytest.raises(configuration.ConfigError, match=place):
+        load(config | change)
+
+
+def test_neither_objectives_nor_the_search_change_what_is_measured(config):
+    before = specs(config)
+    config |= {"objectives": {"chat": {"ttft_p95_s": 1}}, "capacity": {"most_users": 8}, "rounds": {"min": 2, "max": 8}}
+    assert specs(config) == before
 
 
 def test_what_determines_a_measurement_is(config):

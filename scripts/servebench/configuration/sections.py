@@ -132,7 +132,8 @@ class NamedObjective(Section):
     )
     requests_s: Annotated[Positive | UnsetType, _says("(free) Fewest requests per second.")] = UNSET
     goodput_share: Annotated[
-        Positive | UnsetType, _says("(free) Smallest share of the requests that each meet the line, for example 0.99.")
+        Annotated[float, Meta(gt=0, le=1)] | UnsetType,
+        _says("(free) Smallest share of the requests that each meet the line, for example 0.99."),
     ] = UNSET
     failures_share: Annotated[float, Meta(ge=0, lt=1), _says("(free) Largest share of the requests that may fail.")] = (
         Limits.failures_share
@@ -168,6 +169,17 @@ class Cost(Section):
         Positive | UnsetType,
         _says("(free) Minutes without a request after which the machine is released (a service that scales to zero)."),
     ] = UNSET
+
+
+class People(Section):
+    pause: Annotated[
+        Words | NotNegative,
+        _says(
+            "Pause between a reply and the same person's next request: seconds, or a distribution such as "
+            "`lognormal:20,0.8` (mean, sigma of the logarithm). It is `workload.think`, unless that is given, so that "
+            "`users` are people."
+        ),
+    ]
 
 
 class Cpus(Section):
@@ -590,6 +602,7 @@ class Configuration(Section, kw_only=True):
     capacity: Annotated[
         Capacity | UnsetType, _says("(free) How `snakemake capacity` searches for the users that a setting serves.")
     ] = UNSET
+    people: Annotated[People | UnsetType, _says("How the simulated users behave as people.")] = UNSET
     cost: Annotated[Cost | UnsetType, _says("(free) What the machine costs.")] = UNSET
     cpus: Annotated[Cpus | UnsetType, _says("How many CPUs the server and the load generator get.")] = UNSET
     engines: Annotated[dict[Name, Engine], Meta(min_length=1), _says("The servers, by name.")]
