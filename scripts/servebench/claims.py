@@ -69,6 +69,7 @@ KINDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "lower": ("first", "second", "differs", "ratio", "low", "high"),
         "not_beyond_noise": ("first", "second", "differs", "ratio", "low", "high"),
         "too_few_repeats": ("first", "second", "differs", "ratio"),
+        "not_comparable": ("first", "second", "parts"),
     },
     "score": {**_COMPARED, "nothing_evaluated": ()},
     "equivalence": {

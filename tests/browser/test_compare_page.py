@@ -53,14 +53,14 @@ def test_the_language_switch_turns_every_text(page) -> None:
     assert page.locator('span[lang="en"]:visible').count() == 0
 
 
-def test_what_differs_and_what_is_separated_is_shown(page) -> None:
+def test_what_differs_and_what_may_be_said_is_shown(page) -> None:
     conditions = page.locator("section[aria-labelledby=h-mixed]").inner_text()
     assert "Two-core CPU" in conditions and "Eight-core CPU" in conditions
     rows = [row.split("\t") for row in page.locator("table.values tbody tr").all_inner_texts()]
     assert len(rows) == 3 * (len(CELLS) - 1)
     for _, users, figure, _, _, ratio, verdict, _ in rows:
         twice = (users, figure) == ("4", "Output tok/s")
-        assert verdict == ("separated" if twice else "not separated by these rounds")
+        assert verdict == "too few repeats to tell", "two rounds of so few measurements cannot rank"
         assert float(ratio) == pytest.approx(2 if twice else 1, rel=0.05)  # whole tokens in a short window
     page.fill("#filter", "np4-kv-unified")
     assert page.locator("table.values tbody tr:visible").count() == 6

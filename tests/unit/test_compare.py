@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pytest
 import yaml
 
@@ -15,6 +17,7 @@ import synthetic
 from servebench import configuration, tables
 from servebench import plan as planning
 from servebench.cli import compare
+from servebench.faults import Fault
 from servebench.report import comparison, comparison_page
 from servebench.words import spoken
 
@@ -47,33 +50,81 @@ def pairs(found: comparison.Comparison) -> dict[tuple[int, str], comparison.Pair
     return {(pair.users, pair.figure): pair for pair in found.pairs}
 
 
-def test_separated_only_where_ranges_have_nothing_in_common() -> None:
+def verdicts(found: comparison.Comparison, figure: str = "output_tok_s") -> set[str | None]:
+    return {pair.claim and pair.claim.verdict for pair in found.pairs if pair.figure == figure}
+
+
+def many(factor: float = 1.0, name: str = "h200", **more: Any) -> comparison.Experiment:
+    """Twelve levels whose two rounds are 2 % apart."""
+    cells = [
+        {"users": users, "output_tok_s_min": 100.0 * factor, "output_tok_s_max": 102.0 * factor}
+        for users in range(1, 13)
+    ]
+    return experiment(*cells, name=name, **more)
+
+
+def test_two_rounds_of_one_level_separate_nothing_whatever_their_ranges() -> None:
     far = {"output_tok_s_min": 150.0, "output_tok_s_max": 156.0}
-    found = pairs(comparison.compare(experiment({}), experiment(far)))
-    assert found[4, "output_tok_s"].verdict == "separated"
-    assert found[4, "output_tok_s"].ratio == pytest.approx(306 / 204, rel=0.01)
-    assert found[4, "user_tok_s"].verdict == "not_separated"
-    near = {"output_tok_s_min": 103.0, "output_tok_s_max": 156.0}
-    assert pairs(comparison.compare(experiment({}), experiment(near)))[4, "output_tok_s"].verdict == "not_separated"
+    found = comparison.compare(experiment({}), experiment(far))
+    assert verdicts(found) == {"too_few_repeats"}
+    assert pairs(found)[4, "output_tok_s"].ratio == pytest.approx(1.5, rel=0.01)
+
+
+def test_the_repeats_of_both_together_tell_a_difference_from_chance() -> None:
+    assert verdicts(comparison.compare(many(), many(1.5))) == {"higher"}
+    assert verdicts(comparison.compare(many(1.5), many())) == {"lower"}
+    found = comparison.compare(many(), many())
+    assert verdicts(found) == {"not_beyond_noise"}
+    assert comparison.counts(found, "output_tok_s") == {"judged": 12, "pairs": 12, "higher": 0, "lower": 0}
 
 
 def test_one_round_separates_nothing() -> None:
-    far = {"output_tok_s_min": 150.0, "output_tok_s_max": 156.0}
-    found = comparison.compare(experiment({}), experiment(far, rounds=1))
-    assert {pair.verdict for pair in found.pairs} == {"one_round"}
-    assert comparison.counts(found, "output_tok_s")["separated"] == 0
+    found = comparison.compare(many(), many(1.5, rounds=1))
+    assert verdicts(found) == {"too_few_repeats"}
+    assert comparison.counts(found, "output_tok_s")["judged"] == 0
 
 
-def test_more_than_nothing_is_higher_though_it_has_no_ratio() -> None:
-    some = experiment({})
-    (row,) = some.tables["settings"].to_pylist()
-    rows = [row | {"output_tok_s_min": 0.0, "output_tok_s_max": 0.0}]
-    nothing = dataclasses.replace(some, tables={**some.tables, "settings": tables.table("settings", rows)})
-    for pair, higher, lower in ((nothing, some), 1, 0), ((some, nothing), 0, 1):
-        found = comparison.compare(*pair)
-        assert pairs(found)[4, "output_tok_s"].ratio == (None if higher else 0)
-        counts = {"pairs": 1, "separated": 1, "higher": higher, "lower": lower}
-        assert comparison.counts(found, "output_tok_s") == counts
+def changed(one: comparison.Experiment, **changes: Any) -> comparison.Experiment:
+    """Change the only setting."""
+    (setting,) = one.plan.settings.values()
+    new = msgspec.structs.replace(setting, **changes)
+    made = {}
+    for name, content in one.tables.items():
+        if "setting" in content.schema.names:
+            place, names = content.schema.names.index("setting"), [new.name] * len(content)
+            content = content.set_column(place, content.schema.field("setting"), pa.array(names))
+        made[name] = content
+    return dataclasses.replace(one, plan=msgspec.structs.replace(one.plan, settings={new.name: new}), tables=made)
+
+
+def test_another_model_prompts_or_workload_get_no_ratio_unless_asked_for() -> None:
+    one = many()
+    (setting,) = one.plan.settings.values()
+    other_model = msgspec.structs.replace(setting.model, name="Qwen3-0.6B")
+    for part, changes in {
+        "model": {"model": other_model},
+        "prompts": {"workload": setting.workload | {"prompts": "en-short"}},
+        "workload": {"workload": setting.workload | {"max_tokens": 3}},
+    }.items():
+        other = changed(many(3.5), **changes)
+        found = comparison.compare(one, other)
+        assert verdicts(found) == {"not_comparable"}
+        assert {pair.ratio for pair in found.pairs} == {None}
+        assert {tuple(pair.claim.values["parts"]) for pair in found.pairs if pair.claim} == {(part,)}
+        assert verdicts(comparison.compare(one, other, [part])) == {"higher"}
+        page = comparison_page.page(found)
+        assert f"not comparable: other {part}" in page and "比較できない" in page
+    longer = changed(many(1.5), workload=setting.workload | {"window_s": 120, "min_targets": 20})
+    assert verdicts(comparison.compare(one, longer)) == {"higher"}, "a longer window is no other work"
+
+
+def test_settings_are_paired_by_what_they_are_too() -> None:
+    one = many()
+    found = comparison.compare(one, changed(many(1.5), name="renamed"))
+    assert {pair.setting for pair in found.pairs} == {"llama-np4 → renamed"}
+    assert verdicts(found) == {"higher"} and found.only == (0, 0) and found.differences == []
+    with pytest.raises(comparison.NothingToCompare):
+        comparison.compare(one, changed(many(), name="renamed", slots=8))
 
 
 def test_that_evaluated_answers_are_left_out_is_said() -> None:
@@ -158,9 +209,8 @@ def test_the_page_says_it_in_both_languages_and_fetches_nothing() -> None:
     far = {"output_tok_s_min": 150.0, "output_tok_s_max": 156.0}
     found = comparison.compare(experiment({}), experiment(far, name="another", fingerprint="<b>"))
     page = comparison_page.page(found)
-    assert spoken("page.compare.counts", separated=1, pairs=1, higher=1, lower=0)["en"] in page
-    assert "1 組のうち 1 組で差があり" in page
-    assert "not separated by these rounds" in page
+    assert spoken("page.compare.counts", judged=0, pairs=1, higher=0, lower=0)["en"] in page
+    assert "too few repeats to tell" in page and "測定回数が足りず判定できない" in page
     assert "&lt;b&gt;" in page and "<code><b></code>" not in page
     assert "http:" not in page and "https:" not in page
 
@@ -174,7 +224,7 @@ def test_by_name_or_folder_and_a_clear_fault_otherwise(tmp_path: Path, monkeypat
     monkeypatch.chdir(tmp_path)
     compare.command("mine", str(folder), tmp_path / "out" / "page.html")
     said = capsys.readouterr().out
-    assert "not separated by these rounds" in said
+    assert "too few repeats to tell" in said
     assert "differs: " not in said
     assert (tmp_path / "out" / "page.html").read_text().startswith("<!doctype html>")
     with pytest.raises(comparison.NothingToCompare, match="nowhere: is neither"):
@@ -182,3 +232,52 @@ def test_by_name_or_folder_and_a_clear_fault_otherwise(tmp_path: Path, monkeypat
     (folder / "tables" / "settings.parquet").unlink()
     with pytest.raises(comparison.NothingToCompare, match="mine/tables: "):
         comparison.read("mine")
+
+
+def loaded(folder: Path, users: int = 4, model: str = "m", **figures: Any) -> Path:
+    """A folder as `servebench load` writes it."""
+    meta = {
+        "protocol": 2,
+        "users": users,
+        "started_at": "2026-11-30T12:00:00+00:00",
+        "workload": {"prompts": "en-short"},
+    }
+    meta |= {"target": {"url": "http://127.0.0.1:8000", "model": model, "extra": {}}}
+    summary = {"output_tok_s": 100.0, "user_tok_s": 30.0, "ttft_p95_s": 0.2, "target_requests": 60, "failures": 0}
+    summary |= {
+        "invalid_reasons": [],
+        "valid": True,
+        "meets_line": True,
+        "reference_only": False,
+        "meta": meta,
+    } | figures
+    folder.mkdir(parents=True)
+    (folder / "summary.json").write_text(json.dumps(summary))
+    return folder
+
+
+def test_folders_of_load_are_compared_and_one_round_each_tells_nothing(tmp_path: Path, capsys: Any) -> None:
+    first, second = loaded(tmp_path / "a"), loaded(tmp_path / "b", output_tok_s=150.0)
+    found = comparison.compare(comparison.read(str(first)), comparison.read(str(second)))
+    assert verdicts(found) == {"too_few_repeats"}
+    assert pairs(found)[4, "output_tok_s"].ratio == pytest.approx(1.5)
+    other = comparison.read(str(loaded(tmp_path / "c", model="another")))
+    assert verdicts(comparison.compare(comparison.read(str(first)), other)) == {"not_comparable"}
+    compare.command(str(first), str(second), None)
+    assert "too few repeats to tell" in capsys.readouterr().out
+    with pytest.raises(Fault, match=r"^--across: 'engine' is not one of model"):
+        compare.command(str(first), str(second), None, ["engine"])
+
+
+def test_a_sweep_of_load_is_compared_at_each_number_of_users(tmp_path: Path) -> None:
+    for side in "ab":
+        for users in (1, 8):
+            loaded(tmp_path / side / f"users-{users:03d}", users=users)
+    found = comparison.compare(*(comparison.read(str(tmp_path / side)) for side in "ab"))
+    assert sorted({pair.users for pair in found.pairs}) == [1, 8]
+
+
+def test_a_summary_of_another_shape_is_named(tmp_path: Path) -> None:
+    (tmp_path / "summary.json").write_text("{}")
+    with pytest.raises(Fault, match=f"^{tmp_path}/summary.json: is no summary of servebench load"):
+        comparison.read(str(tmp_path))

@@ -242,7 +242,15 @@ VALUES: Mapping[str, Any] = {
         "measure": "mgsm",
         "differs": "-t",
     },
-    **{"targets": ["a"], "settings": ["a"], "absent": ["c"], "excluded": ["d"], "met_above": [8, 16], "valid": False},
+    **{
+        "parts": ["model", "prompts"],
+        "targets": ["a"],
+        "settings": ["a"],
+        "absent": ["c"],
+        "excluded": ["d"],
+        "met_above": [8, 16],
+        "valid": False,
+    },
     **{"ranges": {"a": [1.0, 2.0], "b": [0.5, 0.9]}, "limits": ["ttft_p95_s", "user_tok_s", "failures", "no_speed"]},
     **{"line": {"ttft_p95_s": 2.0, "user_tok_s": 10.0}, "next_verdict": "missed"},
     "reasons": [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +12,19 @@ from rich.table import Table
 
 from servebench.faults import Fault
 from servebench.machine.untrusted import printable
-from servebench.report.comparison import SAID, Comparison, compare, read
+from servebench.report.comparison import Comparison, compare, read
+from servebench.verdicts.across import PARTS
+from servebench.words.claims import said_pair
 from servebench.words.numbers import digits
 
 
-def command(first: str, second: str, out: Path | None) -> None:
-    """Print the comparison, and write it to `out` as a page."""
+def command(first: str, second: str, out: Path | None, asked: Sequence[str] = ()) -> None:
+    """Print the comparison, and write it to `out` as a page; `asked`: what may differ and still get a ratio."""
+    if unknown := [name for name in asked if name not in PARTS]:
+        raise Fault(f"--across: {unknown[0]!r} is not one of {', '.join(PARTS)}")
     if out is not None and out.suffix.lower() not in (".html", ".htm"):
         raise Fault(f"--out: {out} is a page, in HTML; name a file that ends with .html")
-    found = compare(read(first), read(second))
+    found = compare(read(first), read(second), asked)
     console = Console(soft_wrap=False)
     if not console.is_terminal:
         console = Console(width=160)
@@ -47,7 +51,7 @@ def table(found: Comparison) -> Table:
         place = (pair.run, pair.setting, pair.users)
         mark = " *" if pair.marks else ""
         head = ("", "") if place == before else (f"{pair.run} {pair.setting}{mark}", str(pair.users))
-        said = SAID[pair.verdict] if pair.verdict else "not measured in both"
+        said = said_pair(pair.claim)["en"]
         made.add_row(*map(escape, (*head, pair.figure, pair.first, pair.second, digits(pair.ratio), said)))
         before = place
     return made
@@ -55,7 +59,8 @@ def table(found: Comparison) -> Table:
 
 def notes(found: Comparison) -> Iterator[str]:
     """Yield the notes a reader of the table needs."""
-    yield "Smaller to larger of the rounds; ratios are of middles. Separated: no value in common, two rounds each."
+    yield "Smaller to larger of the rounds; ratios are of geometric means over the rounds. Higher, lower: by more than"
+    yield "repeats of all measurements of A and B differ (docs/verdicts.md)."
     if any(pair.marks for pair in found.pairs):
         yield "* a row with marks in A or B: see their pages."
     if any(found.only):

@@ -114,11 +114,14 @@ def compare(
     first: Annotated[str, Argument(metavar="A", help="An experiment's name, or its folder of results.")],
     second: Annotated[str, Argument(metavar="B")],
     out: Annotated[Path | None, Option(help="Also write a page to this file.")] = None,
+    across: Annotated[
+        list[str] | None, typer.Option(help="Give ratios even where this differs: model, prompts or workload.")
+    ] = None,
 ) -> None:
     """Compare two experiments side by side: another machine, another version, another day."""
     from servebench.cli import compare
 
-    compare.command(first, second, out)
+    compare.command(first, second, out, across or ())
 
 
 @app.command()

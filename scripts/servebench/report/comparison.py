@@ -1,13 +1,13 @@
 """Compare two experiments from their tables and plans (`servebench compare A B`); nothing is measured.
 
-Two ranges are called separated only where both have two rounds or more and, as the page writes them, no common value.
+What may be said of a pair is a claim of kind `pair`, made by `servebench.verdicts`.
 """
 
 from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,14 @@ import pyarrow as pa
 
 from servebench import plan as planning
 from servebench import tables
+from servebench.claims import Claim
 from servebench.faults import Fault
 from servebench.marks import Mark
-from servebench.plan import Plan
+from servebench.plan import Plan, Setting
 from servebench.plan.layout import RESULTS, Layout
-from servebench.report.ranges import overlap
+from servebench.tables import loaded
 from servebench.tables.files import Row, rows_of
+from servebench.verdicts.across import Matched, across
 from servebench.words.numbers import span
 
 FIGURES = ("output_tok_s", "user_tok_s", "ttft_p95_s")
@@ -38,7 +40,7 @@ LEFT_OUT = {
 }
 
 
-SAID = {"separated": "separated", "not_separated": "not separated by these rounds", "one_round": "too few rounds"}
+BEYOND = ("higher", "lower")  # verdicts on a difference beyond repeat noise
 
 
 class NothingToCompare(Fault):
@@ -58,7 +60,7 @@ class Experiment:
 class Pair:
     """Hold one figure of a setting at a number of users in both experiments.
 
-    `verdict` is a key of SAID, or None where an experiment has no value.
+    `claim` is None where an experiment has no value.
     """
 
     run: str
@@ -67,9 +69,13 @@ class Pair:
     figure: str
     first: str
     second: str
-    ratio: float | None  # middle of the second's rounds over that of the first's
-    verdict: str | None
+    claim: Claim | None
     marks: tuple[Mark, ...]
+
+    @property
+    def ratio(self) -> float | None:
+        """Return the second's geometric mean over the first's; None where they are not compared."""
+        return self.claim.values.get("ratio") if self.claim else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,32 +105,81 @@ class Comparison:
 
 
 def read(name: str) -> Experiment:
-    """Read an experiment by its name or folder; raises NothingToCompare when its tables are not made yet."""
+    """Read an experiment by its name or folder, or a folder of `servebench load`.
+
+    Raises NothingToCompare when there is neither, or when the tables are not made yet.
+    """
+    if loaded.folders(Path(name)):
+        plan, made = loaded.read(Path(name))
+        return Experiment(folder=Path(name), plan=plan, tables=made)
     folder = next((f for f in (Path(name), RESULTS / name) if Layout(f).plan.exists()), None)
     if folder is None:
-        raise NothingToCompare(f"{name}: is neither a folder with a plan.json nor an experiment under results/")
+        raise NothingToCompare(
+            f"{name}: is neither a folder with a plan.json or a summary.json nor an experiment under results/"
+        )
     found = tables.read_all(Layout(folder).tables, ("settings", "measurements"))
     if len(found) < 2:
         raise NothingToCompare(f"{folder}/tables: does not exist yet; run snakemake for this experiment first")
     return Experiment(folder=folder, plan=planning.read(Layout(folder).plan), tables=found)
 
 
-def compare(first: Experiment, second: Experiment) -> Comparison:
-    """Pair the settings × users of a run that both measured; raises NothingToCompare when they share none."""
+def compare(first: Experiment, second: Experiment, asked: Collection[str] = ()) -> Comparison:
+    """Pair the settings of two experiments at each number of users that both measured.
+
+    Settings are paired by run and name, and those left over by what they are. `asked`: the PARTS of verdicts.across in
+    which they may differ and still get a ratio. Raises NothingToCompare when they share none.
+    """
     one, other = _measured(first), _measured(second)
-    both = [place for place in one if place in other]
-    if not both:
+    matched = [
+        Matched(a, b, users)
+        for a, b in _matches(first, second)
+        for users in sorted(set(a.users) & set(b.users))
+        if (a.run, a.name, users) in one and (b.run, b.name, users) in other
+    ]
+    if not matched:
         raise NothingToCompare(
-            f"{first.folder} and {second.folder}: no setting of the same name was measured with the same number of "
-            "users in both; settings are matched by run and name"
+            f"{first.folder} and {second.folder}: no setting of the same name, or the same in all but its name, was"
+            " measured with the same number of users in both"
         )
+    claims: dict[tuple[str | None, str, int | None, str], Claim] = {
+        (claim.run, claim.values["second"], claim.users, figure): claim
+        for figure in FIGURES
+        for claim in across(first.tables, second.tables, matched, figure, asked)
+    }
     return Comparison(
         first=first,
         second=second,
-        pairs=[_pair(one[place], other[place], figure) for place in both for figure in FIGURES],
-        differences=list(_differences(first, second, dict.fromkeys(place[:2] for place in both))),
-        only=(len(one) - len(both), len(other) - len(both)),
+        pairs=[
+            _pair(
+                one[m.one.run, m.one.name, m.users],
+                other[m.other.run, m.other.name, m.users],
+                figure,
+                claims.get((m.one.run, m.one.name, m.users, figure)),
+            )
+            for m in matched
+            for figure in FIGURES
+        ],
+        differences=list(_differences(first, second, list({(m.one.name, m.other.name): m for m in matched}.values()))),
+        only=(len(one) - len(matched), len(other) - len(matched)),
     )
+
+
+def _matches(first: Experiment, second: Experiment) -> Iterator[tuple[Setting, Setting]]:
+    """Yield pairs of settings: those of the same run and name, then those left over that differ in nothing else."""
+    ours, theirs = list(first.plan.settings.values()), list(second.plan.settings.values())
+    left = {(setting.run, setting.name): setting for setting in theirs}
+    rest = []
+    for setting in ours:
+        if named := left.pop((setting.run, setting.name), None):
+            yield setting, named
+        else:
+            rest.append(setting)
+    for setting in rest:
+        own = _leaves(json.loads(planning.session_spec(first.plan, setting))["setting"])
+        for key, other in left.items():
+            if _leaves(json.loads(planning.session_spec(second.plan, other))["setting"]) == own:
+                yield setting, left.pop(key)
+                break
 
 
 def _measured(experiment: Experiment) -> dict[tuple[str, str, int], Row]:
@@ -132,34 +187,28 @@ def _measured(experiment: Experiment) -> dict[tuple[str, str, int], Row]:
     return {(row["run"], row["setting"], row["users"]): row for row in rows if row["rounds"]}
 
 
-def _pair(one: Row, other: Row, figure: str) -> Pair:
+def _pair(one: Row, other: Row, figure: str, claim: Claim | None) -> Pair:
     ends = [row[f"{figure}_{end}"] for row in (one, other) for end in ("min", "max")]
-    ratio, verdict = None, None
-    if None not in ends:
-        ratio = (ends[2] + ends[3]) / (ends[0] + ends[1]) if ends[0] + ends[1] else None
-        verdict = "not_separated" if overlap(one, other, figure) else "separated"
-        if min(one["rounds"], other["rounds"]) < 2:
-            verdict = "one_round"
+    name = one["setting"] if one["setting"] == other["setting"] else f"{one['setting']} → {other['setting']}"
     return Pair(
         run=one["run"],
-        setting=one["setting"],
+        setting=name,
         users=one["users"],
         figure=figure,
         first=span(*ends[:2]),
         second=span(*ends[2:]),
-        ratio=ratio,
-        verdict=verdict,
+        claim=claim,
         marks=tuple(dict.fromkeys([*one["marks"], *other["marks"]])),
     )
 
 
-def _differences(
-    first: Experiment, second: Experiment, settings: Mapping[tuple[str, str], None]
-) -> Iterator[Difference]:
+def _differences(first: Experiment, second: Experiment, matched: Sequence[Matched]) -> Iterator[Difference]:
     """List each condition in which the experiments differ, once for all settings with the same two values."""
     found: dict[tuple[str, str, str], list[str]] = {}
-    for run, setting in settings:
-        one, other = (_conditions(experiment, run, setting) for experiment in (first, second))
+    for match in matched:
+        setting = match.one.name
+        one = _conditions(first, match.one.run, setting)
+        other = _conditions(second, match.other.run, match.other.name)
         for what in one | other:
             values = one.get(what, "–"), other.get(what, "–")
             if values[0] != values[1]:
@@ -195,8 +244,7 @@ def _leaves(content: Mapping[str, Any], place: str = "") -> dict[str, str]:
 
 
 def counts(comparison: Comparison, figure: str) -> dict[str, int]:
-    """Count the pairs of a figure: all, separated ones, and separated ones in which the second is higher."""
-    pairs = [pair for pair in comparison.pairs if pair.figure == figure and pair.verdict]
-    apart = [pair for pair in pairs if pair.verdict == "separated"]
-    higher = sum(pair.ratio is None or pair.ratio > 1 for pair in apart)  # no ratio: the first is 0 in all rounds
-    return {"pairs": len(pairs), "separated": len(apart), "higher": higher, "lower": len(apart) - higher}
+    """Count the pairs of a figure that can be judged, and those in which the second is higher or lower beyond noise."""
+    verdicts = [pair.claim.verdict for pair in comparison.pairs if pair.figure == figure and pair.claim]
+    judged = [verdict for verdict in verdicts if verdict in (*BEYOND, "not_beyond_noise")]
+    return {"judged": len(judged), "pairs": len(verdicts)} | {verdict: judged.count(verdict) for verdict in BEYOND}

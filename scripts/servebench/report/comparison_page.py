@@ -15,7 +15,9 @@ def page(found: comparison.Comparison) -> str:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(spoken.HERE), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
-    environment.globals.update(t=spoken.both, attribute=spoken.attribute, mark=spoken.mark, digits=digits)
+    environment.globals.update(
+        t=spoken.both, attribute=spoken.attribute, mark=spoken.mark, pair_claim=spoken.pair, digits=digits
+    )
     return environment.get_template("compare.html").render(
         found=found,
         counts={figure: comparison.counts(found, figure) for figure in comparison.FIGURES},

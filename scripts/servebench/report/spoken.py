@@ -47,6 +47,11 @@ def claim(said: Claim) -> Markup:
     return _spans(claims.said(said))
 
 
+def pair(said: Claim | None) -> Markup:
+    """Write in a few words, in both languages, what a claim about a pair says."""
+    return _spans(claims.said_pair(said))
+
+
 def mark(said: Mark) -> Markup:
     """Write a mark in both languages; once where they say the same."""
     texts = marks.translated(said)

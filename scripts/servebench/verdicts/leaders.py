@@ -36,12 +36,13 @@ def leaders(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[Claim]:
                     yield field.claim(gap, beyond)
 
 
-def repeat_noise(measured: Mapping[Cell, Sequence[Row]], figure: str) -> Noise:
+def repeat_noise(measured: Mapping[Any, Sequence[Row]], figure: str) -> Noise:
     """Estimate the noise of a figure's repeats over the whole experiment."""
-    return noise.noise([own for rounds in measured.values() if len(own := _rounds(rounds, figure)) > 1])
+    return noise.noise([own for rounds in measured.values() if len(own := rounds_of(rounds, figure)) > 1])
 
 
-def _rounds(rounds: Sequence[Row], figure: str) -> list[float]:
+def rounds_of(rounds: Sequence[Row], figure: str) -> list[float]:
+    """List a figure of the rounds that were measured."""
     return [row[figure] for row in rounds if row["status"] == "ok" and row[figure]]
 
 
@@ -65,12 +66,12 @@ class _Field:
         own = [setting for setting in plan.settings.values() if setting.run == run]
         there = {s.name: measured.get((run, s.name, users), []) for s in own if users in s.users}
         self.marks = {name: caveats(found, rows.get((run, name, users))) for name, found in there.items()}
-        complete = {name: found for name, found in there.items() if len(_rounds(found, figure)) >= plan.rounds}
+        complete = {name: found for name, found in there.items() if len(rounds_of(found, figure)) >= plan.rounds}
         valid = {name: found for name, found in complete.items() if is_valid(found, self.marks[name])}
         self.valid = bool(valid)
         competing = self._of_one_model(own, valid or complete)
         self.measured = competing
-        self.rounds = {name: _rounds(found, figure) for name, found in competing.items()}
+        self.rounds = {name: rounds_of(found, figure) for name, found in competing.items()}
         # Settings left out of this level: not planned with so many users, or not fit to compete.
         self.absent = [setting.name for setting in own if users not in setting.users]
         self.excluded = [name for name in there if name not in competing]
@@ -206,5 +207,5 @@ def _valid_rounds(
     """Return a setting's rounds at a level; [] when the level is incomplete or not valid."""
     place = setting.run, setting.name, users
     found = measured.get(place, [])
-    complete = len(own := _rounds(found, figure)) >= wanted
+    complete = len(own := rounds_of(found, figure)) >= wanted
     return own if complete and is_valid(found, caveats(found, rows.get(place))) else []

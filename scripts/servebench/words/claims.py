@@ -20,6 +20,20 @@ def said(claim: Claim) -> dict[str, str]:
     return {language: _said(claim, language) for language in LANGUAGES}
 
 
+def said_pair(claim: Claim | None) -> dict[str, str]:
+    """Say in each language, in a few words for a table, what a claim of kind `pair` says; None: nothing to compare."""
+    texts = labels()["page"]["compare"]["verdicts"]
+    values = claim.values if claim else {}
+    return {
+        language: texts[claim.verdict if claim else "not_both"][language].format(
+            low=digits(values.get("low")),
+            high=digits(values.get("high")),
+            parts=COMMA[language].join(labels()["claims"]["parts"][part][language] for part in values.get("parts", ())),
+        )
+        for language in LANGUAGES
+    }
+
+
 def _said(claim: Claim, language: str) -> str:
     texts = labels()["claims"][claim.kind]
     entry = texts[claim.verdict]
@@ -73,6 +87,8 @@ def _values(claim: Claim, language: str) -> dict[str, str]:
         filled |= {"memory": words(f"claims.memories.{values['memory']}")[language]}
     if "measure" in values:
         filled |= {"measure": words(f"claims.measures.{values['measure']}")[language]}
+    if "parts" in values:
+        filled |= {"parts": comma.join(words(f"claims.parts.{part}")[language] for part in values["parts"])}
     if "differs" in values:
         filled |= {"differs": differs(values["differs"])[language]}
     if "reasons" in values:

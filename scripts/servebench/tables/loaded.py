@@ -1,0 +1,76 @@
+"""Read folders of `servebench load` as tables of an experiment with one setting and one round. Pure but for reading."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from servebench.faults import Fault
+from servebench.load.line import Line
+from servebench.marks import Mark
+from servebench.plan import Engine, Model, Plan, Setting
+from servebench.tables import derived
+from servebench.tables.catalogue import SCHEMAS
+from servebench.tables.files import table
+
+RUN, SETTING = "main", "load"
+
+
+def folders(folder: Path) -> list[Path]:
+    """List the folders of measurements in `folder`: itself, or those of its numbers of users; [] without one."""
+    found = [folder, *sorted(folder.glob("users-*"))]
+    return [one for one in found if (one / "summary.json").is_file()]
+
+
+def read(folder: Path) -> tuple[Plan, dict[str, pa.Table]]:
+    """Read the measurements of a folder. Raises Fault for a summary of another shape."""
+    summaries = list(_summaries(folder))
+    meta = summaries[0]["meta"]
+    target, workload = meta["target"], meta["workload"]
+    setting = Setting(
+        name=SETTING,
+        run=RUN,
+        engine=Engine(key="url", kind="url", url=target["url"]),
+        model=Model(key=target["model"], name=target["model"]),
+        slots=1,
+        request=target["extra"],
+        users=tuple(sorted({summary["meta"]["users"] for summary in summaries})),
+        workload=workload,
+    )
+    plan = Plan(
+        experiment=folder.name,
+        title=folder.name,
+        rounds=1,
+        line=Line(),
+        models={target["model"]: setting.model},
+        engines={"url": setting.engine},
+        settings={SETTING: setting},
+        runs={RUN: {}},
+    )
+    measurements = table("measurements", [_row(setting, summary) for summary in summaries])
+    return plan, {"measurements": measurements, "settings": derived.settings(measurements, plan.rounds)}
+
+
+def _summaries(folder: Path) -> Iterator[dict[str, Any]]:
+    for one in folders(folder):
+        path = one / "summary.json"
+        try:
+            summary = json.loads(path.read_bytes())
+            _ = summary["meta"]["target"]["model"], summary["meta"]["workload"], summary["meta"]["users"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise Fault(f"{path}: is no summary of servebench load ({error!r}); load again") from None
+        yield summary
+
+
+def _row(setting: Setting, summary: dict[str, Any]) -> dict[str, Any]:
+    meta = summary["meta"]
+    row: dict[str, Any] = {name: summary.get(name) for name in SCHEMAS["measurements"].names}
+    row |= {"run": RUN, "setting": SETTING, "rank": 0, "users": meta["users"], "round": 1, "status": "ok", "reason": []}
+    row |= {"engine": setting.engine.key, "engine_kind": setting.engine.kind, "slots": setting.slots, "digest": ""}
+    row |= {"model": setting.model.key, "model_name": setting.model.name, "protocol": meta["protocol"]}
+    row |= {"started_at": meta["started_at"], "foreign_unknown": 0, "telemetry_samples": 0}
+    return row | {"invalid_reasons": [Mark(mark["kind"], mark["values"]) for mark in summary["invalid_reasons"]]}

@@ -1,0 +1,96 @@
+"""Compare settings of two experiments: claims of kind `pair`. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from servebench.claims import Claim
+from servebench.plan import Setting
+from servebench.plan.differences import differences
+from servebench.verdicts import noise
+from servebench.verdicts.leaders import repeat_noise, rounds_of
+from servebench.verdicts.levels import cells
+
+# What makes two measurements different work; a ratio across it is only given when it is asked for by name.
+PARTS = ("model", "prompts", "workload")
+_PROMPTS = ("prompts", "system", "instruction", "shared_prefix_tokens", "trace", "prompt_tokens")
+_ONLY_MEASURED = ("window_s", "warmup_s", "min_targets", "keep_text", "tokenizer", "spread_s", "connect_timeout_s")
+
+
+@dataclass(frozen=True)
+class Matched:
+    """Hold a setting of the first experiment, that of the second, and the number of users of both."""
+
+    one: Setting
+    other: Setting
+    users: int
+
+
+def parts(one: Setting, other: Setting) -> list[str]:
+    """List which of PARTS differ between two settings."""
+    unlike = set(differences(one, other))
+    found = {"model"} if unlike & {"model", "model_file", "quantization"} else set()
+    if one.model.sha256 and other.model.sha256 and one.model.sha256 != other.model.sha256:
+        found.add("model")
+    keys = {name.removeprefix("workload.") for name in unlike if name.startswith("workload.")}
+    files = [(setting.prompts_sha256, setting.trace_sha256) for setting in (one, other)]
+    if keys & set(_PROMPTS) or files[0] != files[1]:
+        found.add("prompts")
+    if keys - set(_PROMPTS) - set(_ONLY_MEASURED):
+        found.add("workload")
+    return [part for part in PARTS if part in found]
+
+
+def across(
+    first: Mapping[str, pa.Table],
+    second: Mapping[str, pa.Table],
+    matched: Sequence[Matched],
+    figure: str,
+    asked: Collection[str] = (),
+) -> Iterator[Claim]:
+    """Yield a claim for each match that both measured: second over first by `figure`, all as one family (Holm).
+
+    Where model, prompts or workload differ no ratio is given, except across the PARTS in `asked`.
+    """
+    one_cells, other_cells = cells(first), cells(second)
+    merged = {("first", *place): rounds for place, rounds in one_cells.items()}
+    merged |= {("second", *place): rounds for place, rounds in other_cells.items()}
+    known = repeat_noise(merged, figure)
+    found: list[tuple[Matched, list[str], noise.Ratio | None, int]] = []
+    for match in matched:
+        rounds = [
+            rounds_of(measured.get((setting.run, setting.name, match.users), []), figure)
+            for measured, setting in ((one_cells, match.one), (other_cells, match.other))
+        ]
+        if not all(rounds):
+            continue
+        apart = [part for part in parts(match.one, match.other) if part not in asked]
+        ratio = None if apart else noise.ratio(rounds[1], rounds[0], known)
+        found.append((match, apart, ratio, min(map(len, rounds))))
+    chances = [None if ratio is None else ratio.p for _, _, ratio, _ in found]
+    for (match, apart, ratio, count), beyond in zip(found, noise.rejected(chances), strict=True):
+        values: dict[str, Any] = {"first": match.other.name, "second": match.one.name}
+        if ratio is None:
+            verdict = "not_comparable"
+            values["parts"] = apart
+        else:
+            values |= {"differs": ", ".join(differences(match.one, match.other)), "ratio": ratio.ratio}
+            verdict = "too_few_repeats"
+            if ratio.p is not None:
+                values |= {"low": ratio.low, "high": ratio.high}
+                verdict = "not_beyond_noise" if not beyond else "higher" if ratio.ratio > 1 else "lower"
+        yield Claim(
+            kind="pair",
+            verdict=verdict,
+            run=match.one.run,
+            subjects=[match.other.name, match.one.name],
+            users=match.users,
+            figure=figure,
+            values=values,
+            rounds=count,
+            error_rate=noise.LEVEL if verdict in ("higher", "lower") else None,
+        )
