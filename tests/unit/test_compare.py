@@ -92,7 +92,7 @@ def changed(one: comparison.Experiment, **changes: Any) -> comparison.Experiment
     for name, content in one.tables.items():
         if "setting" in content.schema.names:
             place, names = content.schema.names.index("setting"), [new.name] * len(content)
-            content = content.set_column(place, content.schema.field("setting"), pa.array(names))
+            content = content.set_column(place, content.schema.field("setting"), pa.array(names, pa.string()))
         made[name] = content
     return dataclasses.replace(one, plan=msgspec.structs.replace(one.plan, settings={new.name: new}), tables=made)
 
