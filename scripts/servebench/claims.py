@@ -15,6 +15,7 @@ import pyarrow as pa
 from servebench import schema
 from servebench.marks import Mark
 
+_FIELD = ("engine", "quantization", "missed", "absent", "excluded", "valid")
 _COMPARED: Mapping[str, tuple[str, ...]] = {
     "higher": ("target", "baseline", "measure", "points", "low", "high"),
     "lower": ("target", "baseline", "measure", "points", "low", "high"),
@@ -58,11 +59,11 @@ KINDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "measured": ("think", "streams", "valid"),
     },
     "leader": {
-        "ahead": ("first", "second", "ranges", "percent", "absent", "excluded", "valid"),
-        "ahead_in_every_round": ("first", "second", "ranges", "percent", "rounds", "absent", "excluded", "valid"),
-        "tied": ("first", "others", "ranges", "absent", "excluded", "valid"),
-        "only_one": ("first", "ranges", "absent", "excluded", "valid"),
-        "one_round": ("first", "ranges", "absent", "excluded", "valid"),
+        "ahead": ("first", "second", "ranges", "percent", *_FIELD),
+        "ahead_in_every_round": ("first", "second", "ranges", "percent", "rounds", *_FIELD),
+        "tied": ("first", "others", "ranges", *_FIELD),
+        "only_one": ("first", "ranges", *_FIELD),
+        "one_round": ("first", "ranges", *_FIELD),
     },
     "pair": {
         "higher": ("first", "second", "differs", "ratio", "low", "high"),

@@ -226,6 +226,7 @@ def test_claims_are_written_and_read_as_a_table(tmp_path: Path) -> None:
 
 # A value of each name, as claims have them.
 VALUES: Mapping[str, Any] = {
+    **{"engine": "llama-server", "quantization": "Q4_K_M", "missed": ["b"], "parts": ["model", "prompts"]},
     **dict.fromkeys(("planned", "measured", "failed", "missing", "discarded", "rounds", "met", "next", "requests"), 3),
     **dict.fromkeys(("wanted", "lacking", "failures", "questions", "changed"), 4),
     **{name: [0.5, 1.5] for name in ("ttft_p95_s", "user_tok_s")},

@@ -32,7 +32,7 @@ def conclude(tables: Mapping[str, pa.Table], plan: Plan) -> list[Claim]:
         *(claim for claim in covered if claim.verdict != "complete"),
         *capacity,
         *people(tables, plan, capacity),
-        *leaders(tables, plan),
+        *leaders(tables, plan, judged),
         *(claim for claim in about_answers if claim.kind == "score"),
         *(claim for claim in covered if claim.verdict == "complete"),
         *judged,
@@ -66,9 +66,16 @@ def headline(found: Sequence[Claim]) -> list[Claim]:
         *(() if any(claim.values["objective"] == LINE for claim in within) else served),
         *within,
         *(claim for claim in found if claim.kind == "people" and [claim.subjects] == [c.subjects for c in served]),
-        *sorted(ahead, key=lambda claim: (not claim.values["valid"], -len(claim.subjects), -(claim.users or 0)))[:1],
+        *sorted(ahead, key=_telling)[:1],
         *(telling or scores[:1]),
     ]
+
+
+def _telling(leader: Claim) -> tuple[bool, bool, int, int]:
+    """Order claims on leaders: valid ones, then those whose first met the target, where most compete, at most users."""
+    values = leader.values
+    missed = values["first"] in values["missed"]
+    return not values["valid"], missed, -len(leader.subjects), -(leader.users or 0)
 
 
 def _coverage(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[Claim]:

@@ -12,13 +12,12 @@ from servebench.claims import Claim
 from servebench.plan import Setting
 from servebench.plan.differences import differences
 from servebench.verdicts import noise
-from servebench.verdicts.leaders import repeat_noise, rounds_of
+from servebench.verdicts.leaders import ONLY_MEASURED, repeat_noise, rounds_of
 from servebench.verdicts.levels import cells
 
 # What makes two measurements different work; a ratio across it is only given when it is asked for by name.
 PARTS = ("model", "prompts", "workload")
 _PROMPTS = ("prompts", "system", "instruction", "shared_prefix_tokens", "trace", "prompt_tokens")
-_ONLY_MEASURED = ("window_s", "warmup_s", "min_targets", "keep_text", "tokenizer", "spread_s", "connect_timeout_s")
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ def parts(one: Setting, other: Setting) -> list[str]:
     files = [(setting.prompts_sha256, setting.trace_sha256) for setting in (one, other)]
     if keys & set(_PROMPTS) or files[0] != files[1]:
         found.add("prompts")
-    if keys - set(_PROMPTS) - set(_ONLY_MEASURED):
+    if keys - set(_PROMPTS) - set(ONLY_MEASURED):
         found.add("workload")
     return [part for part in PARTS if part in found]
 

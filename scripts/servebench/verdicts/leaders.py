@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from servebench.claims import Claim
 from servebench.marks import Mark, mark
-from servebench.plan import Plan, Setting
+from servebench.plan import Plan, Setting, canonical
 from servebench.plan.differences import differences
 from servebench.tables.files import Row, rows_of
 from servebench.verdicts import noise
@@ -18,12 +18,15 @@ from servebench.verdicts.levels import Cell, caveats, cells, is_valid
 from servebench.verdicts.noise import Noise
 
 FIGURES = ("output_tok_s", "user_tok_s")  # higher is better
+# Keys of a workload that say how the load is measured, not what it sends.
+ONLY_MEASURED = ("window_s", "warmup_s", "min_targets", "keep_text", "tokenizer", "spread_s", "connect_timeout_s")
 ALIKE = 1.2  # settings whose mean reply lengths differ by more than this factor did different work
 
 
-def leaders(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[Claim]:
+def leaders(tables: Mapping[str, pa.Table], plan: Plan, judged: Sequence[Claim]) -> Iterator[Claim]:
     """Yield a claim for each run, figure and number of users; what is ahead is tested as one family of a figure."""
     measured, rows = cells(tables), _settings_rows(tables)
+    missed = {(c.run, c.subjects[0], c.users) for c in judged if c.verdict in ("missed", "failed")}
     for figure in FIGURES:
         known = repeat_noise(measured, figure)
         for run in plan.runs:
@@ -33,7 +36,7 @@ def leaders(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[Claim]:
             chances = [None if g is None or g.p is None else g.p if g.every_round else 1.0 for g in gaps]
             for field, gap, beyond in zip(fields, gaps, noise.rejected(chances), strict=True):
                 if field.rounds:
-                    yield field.claim(gap, beyond)
+                    yield field.claim(gap, beyond, missed)
 
 
 def repeat_noise(measured: Mapping[Any, Sequence[Row]], figure: str) -> Noise:
@@ -69,26 +72,30 @@ class _Field:
         complete = {name: found for name, found in there.items() if len(rounds_of(found, figure)) >= plan.rounds}
         valid = {name: found for name, found in complete.items() if is_valid(found, self.marks[name])}
         self.valid = bool(valid)
-        competing = self._of_one_model(own, valid or complete)
+        competing = self._of_one_job(own, valid or complete)
+        self.settings = {setting.name: setting for setting in own}
         self.measured = competing
         self.rounds = {name: rounds_of(found, figure) for name, found in competing.items()}
         # Settings left out of this level: not planned with so many users, or not fit to compete.
         self.absent = [setting.name for setting in own if users not in setting.users]
         self.excluded = [name for name in there if name not in competing]
 
-    def _of_one_model(self, own: Sequence[Setting], found: Mapping[str, Sequence[Row]]) -> dict[str, Sequence[Row]]:
-        """Keep the settings that serve the most common model: another model is another job, not a faster server."""
-        models = {setting.name: setting.model.name for setting in own}
-        served = [models[name] for name in found]
-        most = max(served, key=served.count, default=None)
-        return {name: rounds for name, rounds in found.items() if models[name] == most}
+    def _of_one_job(self, own: Sequence[Setting], found: Mapping[str, Sequence[Row]]) -> dict[str, Sequence[Row]]:
+        """Keep the settings with the most common model, prompts and workload: another one is another job."""
+        jobs = {setting.name: (setting.model.name, canonical(work(setting))) for setting in own}
+        done = [jobs[name] for name in found]
+        most = max(done, key=done.count, default=None)
+        return {name: rounds for name, rounds in found.items() if jobs[name] == most}
 
-    def claim(self, gap: noise.Gap | None, beyond: bool) -> Claim:
+    def claim(
+        self, gap: noise.Gap | None, beyond: bool, missed: Container[tuple[str | None, str, int | None]]
+    ) -> Claim:
         means = {name: sum(rounds) / len(rounds) for name, rounds in self.rounds.items()}
         order = sorted(means, key=lambda name: -means[name])
         values: dict[str, Any] = {
             "first": order[0],
             "ranges": {name: [min(self.rounds[name]), max(self.rounds[name])] for name in order},
+            "missed": [name for name in order if (self.run, name, self.users) in missed],
             "absent": self.absent,
             "excluded": self.excluded,
             "valid": self.valid,
@@ -105,6 +112,8 @@ class _Field:
             verdict = "tied"
             low = min(self.rounds[order[0]])
             values["others"] = [name for name in order[1:] if max(self.rounds[name]) >= low] or order[1:2]
+        first = self.settings[values["first"]]
+        values |= {"engine": first.engine.kind, "quantization": first.model.quantization}
         return Claim(
             kind="leader",
             verdict=verdict,
@@ -121,11 +130,6 @@ class _Field:
 
     def _caveats(self, order: Sequence[str]) -> list[Mark]:
         """List the first setting's marks, and a mark when the settings' replies differ in length."""
-        lengths = {
-            name: sum(row["output_tokens_mean"] for row in found) / len(found)
-            for name, found in self.measured.items()
-            if all(row["output_tokens_mean"] for row in found)
-        }
         marks = list(self.marks[order[0]])
         marks += [
             found
@@ -133,16 +137,29 @@ class _Field:
             for found in self.marks[name]
             if found.kind == "other_prompt_tokens" and found.values["than"] in order
         ]
-        if lengths and max(lengths.values()) > ALIKE * min(lengths.values()):
-            shortest, longest = (pick(lengths, key=lambda name: lengths[name]) for pick in (min, max))
-            marks.append(
-                mark(
-                    "reply_lengths_differ",
-                    **{"shortest": shortest, "shortest_tokens": lengths[shortest]},
-                    **{"longest": longest, "longest_tokens": lengths[longest]},
-                )
-            )
-        return marks
+        return [*marks, *_lengths_differ(self.measured)]
+
+
+def _lengths_differ(measured: Mapping[str, Sequence[Row]]) -> Iterator[Mark]:
+    """Yield a mark if the replies of settings, by name, differ in length by more than ALIKE."""
+    lengths = {
+        name: sum(row["output_tokens_mean"] for row in found) / len(found)
+        for name, found in measured.items()
+        if found and all(row["output_tokens_mean"] for row in found)
+    }
+    if lengths and max(lengths.values()) > ALIKE * min(lengths.values()):
+        shortest, longest = (pick(lengths, key=lambda name: lengths[name]) for pick in (min, max))
+        yield mark(
+            "reply_lengths_differ",
+            **{"shortest": shortest, "shortest_tokens": lengths[shortest]},
+            **{"longest": longest, "longest_tokens": lengths[longest]},
+        )
+
+
+def work(setting: Setting) -> dict[str, Any]:
+    """Return what a setting's users send: prompts and workload, without what only says how they are measured."""
+    sent = {key: value for key, value in setting.workload.items() if key not in ONLY_MEASURED}
+    return sent | {"prompts_sha256": setting.prompts_sha256, "trace_sha256": setting.trace_sha256}
 
 
 def pairs(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[Claim]:
@@ -155,7 +172,8 @@ def pairs(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[Claim]:
     known = repeat_noise(measured, figure)
     found = []
     for one, other in itertools.combinations(plan.settings.values(), 2):
-        if one.run != other.run or len(differs := differences(one, other)) != 1:
+        differs = differences(one, other)
+        if one.run != other.run or len(differs) != 1 or differs == ["model"] or work(one) != work(other):
             continue
         for users in sorted(set(one.users) & set(other.users)):
             fields = [_valid_rounds(measured, rows, s, users, figure, plan.rounds) for s in (other, one)]
@@ -182,6 +200,7 @@ def pairs(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[Claim]:
             values=values,
             rounds=plan.rounds,
             error_rate=noise.LEVEL if verdict in ("higher", "lower") else None,
+            caveats=list(_lengths_differ({s.name: measured[s.run, s.name, users] for s in (other, one)})),
             rows=[f"{one.run}/{s.name}/{users}" for s in (other, one)],
         )
 

@@ -15,6 +15,10 @@ LINE = "line"  # the objective that sentences call the target
 _RANGES = (*_LIMITED, "ttft_p50_s", "base_ttft_p50_s", "reply_s", "streams", "usd", "seconds", "joules")
 
 
+# Marks that weaken a comparison itself, and are said with it; the marks of its rows stand with the rows.
+_UNLIKE = ("reply_lengths_differ", "other_prompt_tokens")
+
+
 def said(claim: Claim) -> dict[str, str]:
     """Say a claim in each language: its sentence, then the settings it leaves out, and whether its rows are invalid."""
     return {language: _said(claim, language) for language in LANGUAGES}
@@ -41,15 +45,16 @@ def _said(claim: Claim, language: str) -> str:
         entry = entry[claim.figure]
     filled = _values(claim, language)
     sentences = [entry[language].format(**filled)]
-    for name in ("gaps", "open", "met_above", "absent", "excluded", "discarded"):
+    for name in ("gaps", "open", "met_above", "missed", "absent", "excluded", "discarded"):
         if claim.values.get(name):
             sentences.append(labels()["claims"]["also"][name][language].format(**filled))
     if claim.values.get("within") is False:
         sentences.append(words("claims.also.outside")[language])
     if claim.values.get("valid") is False:
         sentences.append(labels()["claims"]["also"]["not_valid"][claim.kind][language])
-    if claim.caveats and claim.kind == "level":
-        told = marks.told(claim.caveats, language)
+    caveats = [found for found in claim.caveats if claim.kind == "level" or found.kind in _UNLIKE]
+    if caveats:
+        told = marks.told(caveats, language)
         sentences.append(labels()["claims"]["also"]["marks"][language].format(marks=told))
     return singular(_STOP[language].join(sentences))
 
@@ -61,6 +66,10 @@ def _values(claim: Claim, language: str) -> dict[str, str]:
     filled: dict[str, str] = {name: _text(value, comma) for name, value in values.items()}
     filled |= {name: _span(values[name], language) for name in _RANGES if name in values}
     filled |= {"users": digits(claim.users), "setting": claim.subjects[0] if claim.subjects else "–"}
+    if "engine" in values:
+        about = [values["engine"], values["quantization"]]
+        named = words("claims.named")[language]
+        filled |= {"first": named.format(name=values["first"], range=comma.join(filter(None, about)))}
     if ranges := values.get("ranges"):
         filled |= {"range": _span(ranges[values["first"]], language)}
         if "second" in values:

@@ -1,0 +1,197 @@
+"""Data that invite a lie get only true sentences, in both languages: each test states what must not be said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+import pytest
+
+from judged import both, concluded, only, plan_of, row
+from servebench import verdicts
+from servebench.claims import Claim
+from servebench.marks import mark
+from servebench.plan import Plan
+from servebench.words.claims import said
+
+USERS = tuple(range(1, 14))
+NAMES = ("llama-np16", "llama-np64")
+
+
+def texts(found: Iterable[Claim]) -> tuple[str, str]:
+    told = [said(claim) for claim in found]
+    return "\n".join(t["en"] for t in told), "\n".join(t["ja"] for t in told)
+
+
+def many(plan: Plan, output: dict[str, float], **figures: Any) -> list[dict[str, Any]]:
+    """26 cells whose rounds are about 1 % apart, so that a true lead is found."""
+    return [
+        row(plan, name, n, r, output_tok_s=base * n * (1 + 0.01 * r + 0.003 * (n % 3)), **figures)
+        for name, base in output.items()
+        for n in USERS
+        for r in (1, 2)
+    ]
+
+
+def changed(plan: Plan, name: str, **changes: Any) -> Plan:
+    new = msgspec.structs.replace(plan.settings[name], **changes)
+    return msgspec.structs.replace(plan, settings={**plan.settings, name: new})
+
+
+def test_the_same_setting_twice_under_two_names_is_no_lead_though_its_ranges_do_not_overlap() -> None:
+    """Every cell of one is 0.5 % above the other, which repeats at 2 %."""
+    plan = plan_of(dict.fromkeys(NAMES, USERS))
+    rows = [
+        row(plan, name, n, r, output_tok_s=100.0 * n * (1 + shift + 0.02 * ((n + r) % 2)))
+        for name, shift in zip(NAMES, (0.0, 0.005), strict=True)
+        for n in USERS
+        for r in (1, 2)
+    ]
+    found = concluded(plan, rows)
+    assert {claim.verdict for claim in found if claim.kind == "leader"} == {"tied"}
+    assert {claim.verdict for claim in found if claim.kind == "pair"} == {"not_beyond_noise"}
+    english, japanese = texts(found)
+    assert "highest total output" not in english and "最大" not in japanese.replace("最大人数", "")
+
+
+def test_the_fastest_that_misses_the_target_is_not_named_without_saying_so() -> None:
+    plan = plan_of(dict.fromkeys(NAMES, USERS))
+    rows = many(plan, {"llama-np16": 100.0}) + many(plan, {"llama-np64": 200.0}, ttft_p95_s=9.0, ttft_p50_s=8.0)
+    found = concluded(plan, rows)
+    leader = only(found, "leader", figure="output_tok_s", users=8)
+    assert (leader.verdict, leader.values["first"], leader.values["missed"]) == ("ahead", "llama-np64", ["llama-np64"])
+    assert "The target was missed there by llama-np64" in said(leader)["en"]
+    assert "応答目標を下回った設定：llama-np64" in said(leader)["ja"]
+
+
+def test_the_first_screen_prefers_a_level_at_which_the_leader_met_the_target() -> None:
+    plan = plan_of(dict.fromkeys(NAMES, USERS))
+    rows = many(plan, {"llama-np16": 100.0, "llama-np64": 200.0})
+    late = [r | {"ttft_p95_s": 9.0, "meets_line": False} if r["users"] == 13 else r for r in rows]
+    (leader,) = [claim for claim in verdicts.headline(concluded(plan, late)) if claim.kind == "leader"]
+    assert (leader.users, leader.values["missed"]) == (12, [])
+    assert "llama-np64 (llama-server, Q4_K_M)" in said(leader)["en"], "engine and quantization are named"
+
+
+def test_a_lead_by_short_replies_is_said_with_their_lengths() -> None:
+    plan = plan_of(dict.fromkeys(NAMES, USERS))
+    rows = many(plan, {"llama-np16": 100.0}) + many(plan, {"llama-np64": 300.0}, output_tokens_mean=3.0)
+    found = concluded(plan, rows)
+    for claim in (only(found, "leader", figure="output_tok_s", users=8), only(found, "pair", users=8)):
+        assert "reply_lengths_differ" in {caveat.kind for caveat in claim.caveats}
+        assert "Marks: " in said(claim)["en"] and "注意事項：" in said(claim)["ja"]
+
+
+def test_replies_that_differ_by_less_than_a_fifth_are_alike() -> None:
+    plan = plan_of(dict.fromkeys(NAMES, USERS))
+    rows = many(plan, {"llama-np16": 100.0}) + many(plan, {"llama-np64": 300.0}, output_tokens_mean=115.0)
+    assert not only(concluded(plan, rows), "pair", users=8).caveats
+
+
+def test_another_workload_is_another_job_and_no_faster_server() -> None:
+    plan = plan_of({**dict.fromkeys(NAMES, USERS), "llama-np4": USERS})
+    short = plan.settings["llama-np64"].workload | {"max_tokens": 16}
+    plan = changed(plan, "llama-np64", workload=short, slots=16)
+    rows = many(plan, {"llama-np16": 100.0, "llama-np64": 300.0, "llama-np4": 90.0})
+    found = concluded(plan, rows)
+    leader = only(found, "leader", figure="output_tok_s", users=8)
+    assert leader.values["first"] == "llama-np16" and leader.values["excluded"] == ["llama-np64"]
+    assert all("llama-np64" not in claim.subjects for claim in found if claim.kind == "pair")
+
+
+def test_another_model_is_no_other_quantization_however_it_is_called() -> None:
+    plan = plan_of(dict.fromkeys(NAMES, USERS))
+    model = msgspec.structs.replace(
+        plan.settings["llama-np64"].model, key="small", name="Qwen3-0.6B", quantization="Q8_0"
+    )
+    plan = changed(plan, "llama-np64", model=model, slots=16)
+    found = concluded(plan, many(plan, {"llama-np16": 100.0, "llama-np64": 350.0}))
+    assert not [claim for claim in found if claim.kind == "pair"]
+    english, japanese = texts(found)
+    assert "quantization" not in english and "量子化" not in japanese and "3.5" not in english
+
+
+def test_three_changes_at_once_are_no_single_change() -> None:
+    plan = plan_of(dict.fromkeys(NAMES, USERS))
+    plan = changed(plan, "llama-np64", args=("-ub", "2048"), context=8192)
+    found = concluded(plan, many(plan, {"llama-np16": 100.0, "llama-np64": 300.0}))
+    assert not [claim for claim in found if claim.kind == "pair"]
+    assert "they differ in" not in texts(found)[0]
+
+
+def test_the_only_setting_of_a_level_is_not_the_fastest_there() -> None:
+    plan = plan_of({"llama-np16": (8,), "llama-np64": (8, 64)})
+    rows = [*both(plan, "llama-np16", 8), *both(plan, "llama-np64", 8), *both(plan, "llama-np64", 64)]
+    leader = only(concluded(plan, rows), "leader", figure="user_tok_s", users=64)
+    assert leader.verdict == "only_one"
+    told = said(leader)
+    assert "fastest" not in told["en"] and "no other setting" in told["en"] and "最速" not in told["ja"]
+    assert "llama-np16" in told["en"], "that it was not planned there is said"
+
+
+def test_a_gap_that_nobody_could_judge_is_no_capacity_above_it() -> None:
+    """4 users got 7 requests: 8 and 16 may be fine, but the number served is 2, and open."""
+    plan = plan_of({"llama-np16": (1, 2, 4, 8, 16)})
+    rows = [r for users in (1, 2, 8, 16) for r in both(plan, "llama-np16", users)]
+    rows += both(plan, "llama-np16", 4, target_requests=7)
+    capacity = only(concluded(plan, rows), "capacity")
+    assert (capacity.verdict, capacity.users) == ("open", 2)
+    english, _ = texts([capacity])
+    assert "at least 16" not in english
+
+
+def test_a_server_that_dies_in_one_of_two_rounds_serves_less() -> None:
+    plan = plan_of({"llama-np16": (8, 16)})
+    died = row(plan, "llama-np16", 16, 2, status="failed", reason=[mark("failed", reason="the server died")])
+    found = concluded(plan, [*both(plan, "llama-np16", 8), row(plan, "llama-np16", 16, 1), died])
+    assert (only(found, "level", users=16).verdict, only(found, "capacity").users) == ("failed", 8)
+    assert found[0].verdict == "failures"
+    assert "1 of 4 planned measurements failed" in texts(found)[0]
+
+
+def test_one_failed_request_of_sixty_misses_the_target_and_is_counted() -> None:
+    plan = plan_of({"llama-np16": (8,)})
+    found = concluded(plan, [row(plan, "llama-np16", 8, 1), row(plan, "llama-np16", 8, 2, failures=1)])
+    level = only(found, "level")
+    assert (level.verdict, level.values["limits"]) == ("missed", ["failures"])
+    english, japanese = texts([level])
+    assert "1 of 120 requests failed" in english and "依頼 120 件のうち 1 件が失敗" in japanese
+
+
+def test_a_level_met_on_few_requests_in_all_is_not_called_certain() -> None:
+    """20 of 20 in each of two rounds: 40 passes give 87 %, not 95 %."""
+    plan = plan_of({"llama-np16": (8,)})
+    level = only(concluded(plan, both(plan, "llama-np16", 8, target_requests=20)), "level")
+    assert level.verdict == "met" and level.confidence == pytest.approx(1 - 0.95**40)
+    assert level.confidence < 0.95
+
+
+def test_a_throttled_machine_serves_nobody_without_a_word() -> None:
+    plan = plan_of({"llama-np16": (8, 16)})
+    weak = {"valid": False, "invalid_reasons": [mark("device_throttled", throttles=120, samples=120)]}
+    found = concluded(plan, [r for n in (8, 16) for r in both(plan, "llama-np16", n, e2e_mean_s=8.0, **weak)])
+    for kind in ("capacity", "people"):
+        claim = only(found, kind)
+        assert claim.values["valid"] is False
+        assert "not all valid" in said(claim)["en"] and "有効でない" in said(claim)["ja"]
+
+
+def test_a_miss_on_a_throttled_machine_bounds_nothing_without_a_word() -> None:
+    """The fewest users missed the target while the clock was lowered: that is no verdict on the setting."""
+    plan = plan_of({"llama-np16": (1,)})
+    weak = {"valid": False, "invalid_reasons": [mark("device_throttled", throttles=120, samples=120)]}
+    rows = both(plan, "llama-np16", 1, ttft_p95_s=9.0, ttft_p50_s=8.0, **weak)
+    capacity = only(concluded(plan, rows), "capacity")
+    assert (capacity.verdict, capacity.values["valid"]) == ("none", False)
+    assert "not all valid" in said(capacity)["en"] and "有効でない" in said(capacity)["ja"]
+
+
+def test_nothing_measured_at_all_is_not_nothing_served() -> None:
+    plan = plan_of({"llama-np16": (1, 8)})
+    found = concluded(plan, [])
+    assert (found[0].verdict, found[0].values["missing"]) == ("unfinished", 4)
+    assert only(found, "capacity").verdict == "unknown"
+    english, japanese = texts(found)
+    assert "missed" not in english and "下回り" not in japanese
+    assert not [claim for claim in found if claim.kind in ("leader", "people", "queue", "energy", "memory")]
