@@ -22,7 +22,7 @@ CACHE = (
 
 
 def facts(
-    log: str, tmp_path: Path, metrics: str = "", **setting: Any
+    log: str, tmp_path: Path, metrics: str = "", pages: dict[str, httpx.Response] | None = None, **setting: Any
 ) -> tuple[dict[str, Any], list[tuple[str, Any, Any]]]:
     """What the adapter makes of a log, and the differences."""
     (tmp_path / "log").write_text(log, encoding="utf-8")
@@ -44,6 +44,7 @@ def facts(
         "/version": httpx.Response(200, json={"version": "0.32.0"}),
         "/v1/models": httpx.Response(200, json={"data": [{"id": "small", "root": "/m/qwen3", "max_model_len": 512}]}),
     }
+    answers |= pages or {}
     transport = httpx.MockTransport(lambda request: answers[request.url.path])
     with httpx.Client(transport=transport, base_url="http://vllm.invalid") as client:
         found = adapter.inspect(client)
@@ -79,3 +80,16 @@ def test_speculation_is_acceptance_and_length(tmp_path: Path) -> None:
     for nothing in ("", told.replace("10.0", "0.0").replace("40.0", "0.0").replace("25.0", "0.0")):
         found, _ = facts(ARGUMENTS + CACHE, tmp_path, nothing)
         assert (found["draft_acceptance"], found["mean_accepted_length"]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    "page", [httpx.Response(404), httpx.Response(200, text="<html>"), httpx.Response(200, json=[]), httpx.Response(501)]
+)
+def test_pages_that_another_front_end_lacks_or_words_otherwise_are_unknown(
+    page: httpx.Response, tmp_path: Path
+) -> None:
+    pages = dict.fromkeys(("/metrics", "/version", "/v1/models"), page)
+    found, differences = facts("INFO: a log in other words\n", tmp_path, pages=pages)
+    names = ("version", "slots", "n_ctx_slot", "model_alias", "model_path", "kv_cache_tokens", "preemptions")
+    assert [found[name] for name in names] == [None] * len(names)
+    assert differences == []

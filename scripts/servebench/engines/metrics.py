@@ -26,9 +26,14 @@ class Metrics:
 
 
 def scrape(client: httpx.Client) -> Metrics:
-    """Get and parse /metrics; no samples from a server without that page. Raises httpx.HTTPError and ValueError."""
+    """Get and parse /metrics; no samples from a server without such a page. Raises httpx.HTTPError."""
     response = client.get("/metrics")
-    return Metrics(()) if response.status_code == httpx.codes.NOT_FOUND else parse(response.text)
+    if not response.is_success:
+        return Metrics(())
+    try:
+        return parse(response.text)
+    except ValueError:
+        return Metrics(())
 
 
 def parse(text: str) -> Metrics:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import httpx
@@ -63,13 +64,14 @@ class Vllm(PyTorch):
     def inspect(self, client: httpx.Client) -> dict[str, Any]:
         """Ask /version, /v1/models and /metrics; some facts are only in the log."""
         found = metrics.scrape(client)
-        card = client.get("/v1/models").json()["data"][0]
+        listed = _told(client, "/v1/models").get("data")
+        card = listed[0] if isinstance(listed, list) and listed and isinstance(listed[0], dict) else {}
         cache = found.labels("vllm:cache_config_info")
         log = self.log()
         tokens = cache.get("kv_cache_size_tokens") or _first(CACHE_TOKENS, log)
         concurrency = cache.get("kv_cache_max_concurrency") or _second(CONCURRENCY, log)
         return {
-            "version": client.get("/version").json().get("version"),
+            "version": _told(client, "/version").get("version"),
             "build": None,
             "slots": _int(_first(SLOTS, log)),
             "n_ctx_slot": card.get("max_model_len"),
@@ -134,3 +136,12 @@ def _second(pattern: re.Pattern[str], text: str) -> str | None:
 
 def _int(text: str | None) -> int | None:
     return int(text) if text and text.isdigit() else None
+
+
+def _told(client: httpx.Client, path: str) -> dict[str, Any]:
+    """Return the JSON object at `path`; {} where there is none: vLLM's front end in Rust may lack a page."""
+    response = client.get(path)
+    with suppress(ValueError):
+        found = response.json()
+        return found if response.is_success and isinstance(found, dict) else {}
+    return {}
