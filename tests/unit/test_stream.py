@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import time
 
 import pytest
 
@@ -500,3 +501,24 @@ def test_data_that_is_not_one_object_is_an_error_between_good_events(line):
         assert (parsed.status, parsed.tokens.tolist()) == ("in_band_error", [1, 1])
     else:
         assert parsed.status == "ok"
+
+
+LINES = {
+    "half a document on each": lambda size: b"data: {\n" * (size // 8),
+    "a string that goes on": lambda size: b'data: {"a": "\n' + b"data: xxxxxxxx\n" * (size // 15),
+    "a list that goes on": lambda size: b'data: {"a": [1\n' + b"data: ,1\n" * (size // 9),
+    "nothing but line ends": lambda size: b"\r\n" * (size // 2),
+    "one line": lambda size: b"data: " + b"x" * size,
+    "one document": lambda size: b'{"choices": [' + b" " * size,
+    "escapes of half a character": lambda size: b'data: {"a": "' + rb"\ud800" * (size // 6),
+}
+
+
+@pytest.mark.parametrize("how", LINES)
+def test_a_long_reply_of_any_form_is_read_soon(how):
+    """A reply of 1.6 MB takes a few seconds at most; it was more than a minute."""
+
+    one = exchange(LINES[how](1_600_000))
+    began = time.process_time()
+    parse(one)
+    assert time.process_time() - began < 10

@@ -10,7 +10,7 @@ from typing import Any
 
 from servebench.machine.infrastructure import InfrastructureError
 from servebench.models import hf
-from servebench.models.kv_cache import GIB, Cache, from_config, from_gguf
+from servebench.models.kv_cache import GIB, UNREADABLE, Cache, from_config, from_gguf
 
 
 def of(model: str) -> Cache:
@@ -26,7 +26,7 @@ def of(model: str) -> Cache:
 
     try:
         return from_gguf(metadata(path)) if is_gguf else from_config(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except UNREADABLE as error:
         what = "GGUF" if is_gguf else "config.json"
         raise InfrastructureError(
             f"{path}: is not a complete {what} ({type(error).__name__}: {error}); name another or fetch it again"

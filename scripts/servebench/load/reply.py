@@ -146,7 +146,9 @@ def decode(data: bytes) -> Event | None:
             return _event.decode(data)
         except msgspec.ValidationError:
             raise
-        except msgspec.DecodeError:
+        except msgspec.DecodeError as error:
+            if "truncated" in str(error):  # mending adds nothing
+                return None
             return _event.decode(_mended(data))
     except (msgspec.ValidationError, RecursionError) as error:
         raise ReplyError(f"{error}: {evidence(data)}") from None

@@ -42,6 +42,7 @@ from servebench.machine.untrusted import redacted, shown
 _DATA = b"data: "
 _BETWEEN = b"\n\n" + _DATA
 _BLANK = (b"\n", b"\r\n", b"\r")
+MOST_LINES = 64  # of one event
 # A good reply shows output in the first of these bytes and why it finished, without an error, in the last.
 _END_BYTES = 4096
 _OUTPUT = re.compile(rb'"(?:content|reasoning|reasoning_content|thinking)"\s*:\s*"[^"]|"tool_calls"\s*:\s*\[\s*\{')
@@ -224,6 +225,7 @@ def _read(body: bytes) -> _Reply:
         return reply
     end = 0
     pending = b""  # data lines that are not a whole JSON document yet
+    lines = 0  # their number
     error_event = False
     for line in body.splitlines(keepends=True):
         end += len(line)
@@ -232,13 +234,16 @@ def _read(body: bytes) -> _Reply:
             if error_event:
                 reply.fail(evidence(data))
             elif reply.take(data, end - 1 - len(line) + len(line.rstrip(b"\r\n"))):
-                pending = b""
-            else:
-                pending = data
+                pending, lines = b"", 0
+            elif lines < MOST_LINES:
+                pending, lines = data, lines + 1
+            else:  # each more would be read from the first again
+                reply.fail(f"a chat completion chunk of more than {MOST_LINES} lines: {evidence(data)}")
+                pending, lines = b"", 0
         elif line in _BLANK:
             if pending.strip():
                 reply.fail(f"not a chat completion chunk: {evidence(pending)}")
-            pending, error_event = b"", False
+            pending, lines, error_event = b"", 0, False
         elif line.startswith(b"error:"):  # llama.cpp's older builds
             reply.fail(evidence(line[6:]))
         elif line.startswith(b"event:"):

@@ -21,6 +21,7 @@ import httptools
 import httpx
 
 from servebench.load import reach
+from servebench.load.bounded import MOST_BYTES
 from servebench.load.exchange import Exchange
 from servebench.load.limits import too_many_open
 
@@ -62,7 +63,7 @@ class Connection(asyncio.Protocol):
         self._until_close = False
         self._in_body = False
         self._said_done = False
-        self._head_bytes = 0
+        self._head_bytes = self._body_bytes = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's do not inherit from it
@@ -77,7 +78,7 @@ class Connection(asyncio.Protocol):
         self._done = loop.create_future()
         self.headers = []
         self._until_close = self._in_body = self._said_done = False
-        self._head_bytes = 0
+        self._head_bytes = self._body_bytes = 0
         if exchange.sent_ns is None:
             exchange.sent_ns = monotonic_ns()
         self._transport.write(payload)
@@ -175,6 +176,9 @@ class Connection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         self._blocks.append((self._now_ns, body))
+        self._body_bytes += len(body)
+        if self._body_bytes > MOST_BYTES:
+            self._give_up("truncated", f"the reply goes on after {self._body_bytes} bytes")
         if not body.endswith(b"}\n\n"):  # which most blocks do, and no piece of a line with [DONE]
             self._look_for_done()
 

@@ -16,6 +16,7 @@ from typing import Any
 from servebench.machine.infrastructure import InfrastructureError, locked
 from servebench.models import facts, file, hf, https, mirrors, ollama, pypi, requantize, scratch
 from servebench.models.checking import Mismatch, Wanted, accept, note, noted, recorded, remembered, size
+from servebench.models.kv_cache import UNREADABLE
 from servebench.plan import Model
 
 Progress = Callable[[str], None]
@@ -72,7 +73,7 @@ def kept(model: Model, cache_root: Path) -> Path | None:
 def _facts(model: Model, found: Path) -> dict[str, Any]:
     try:
         return facts.of(found)
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except UNREADABLE as error:
         told = f"is not a whole model ({type(error).__name__}: {error}); name another source"
         raise InfrastructureError(f"models.{model.key}: {found} {told}") from error
 

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from servebench.models import gguf_check
 from servebench.models.kv_cache import Cache, Layer, from_config, from_gguf
 
 
@@ -29,9 +30,14 @@ def of(path: Path) -> dict[str, Any]:
 
 def metadata(path: Path) -> dict[str, Any]:
     """Read all key-value pairs of a GGUF except its tokenizer's long lists."""
+    return _metadata(_reader(path))
+
+
+def _reader(path: Path) -> Any:
     from gguf import GGUFReader
 
-    return _metadata(GGUFReader(path))
+    gguf_check.check(path)
+    return GGUFReader(path)
 
 
 def _metadata(reader: Any) -> dict[str, Any]:
@@ -40,9 +46,7 @@ def _metadata(reader: Any) -> dict[str, Any]:
 
 
 def _of_gguf(path: Path) -> dict[str, Any]:
-    from gguf import GGUFReader
-
-    reader = GGUFReader(path)
+    reader = _reader(path)
     found = _metadata(reader)
     architecture = found["general.architecture"]
     weights: Counter[str] = Counter()

@@ -16,6 +16,9 @@ from typing import Any
 from servebench.machine.infrastructure import InfrastructureError
 
 GIB = 2**30
+MOST_LAYERS = 10_000
+# What reading a damaged model file, or one that was made to mislead, ends in.
+UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, MemoryError)
 
 
 # Bytes per element: the size of a block over the elements in it.
@@ -83,6 +86,8 @@ class Cache:
         Windows are ignored: they bound a stream, not a pool that many streams share.
         """
         per_token = self.exact(1, key_type, value_type)
+        if per_token <= 0:
+            raise InfrastructureError("the model keeps no KV cache: any number of tokens fits")
         return int(Fraction(size_bytes) // per_token)
 
 
@@ -105,7 +110,7 @@ def from_gguf(metadata: Mapping[str, Any]) -> Cache:
     def key(name: str, default: Any = None) -> Any:
         return metadata.get(f"{architecture}.{name}", default)
 
-    count = int(key("block_count"))
+    count = _layers(key("block_count"))
     heads = key("attention.head_count")
     kv_heads = _per_layer(key("attention.head_count_kv", heads), count)
     size = int(key("embedding_length")) // max(_per_layer(heads, count))
@@ -138,7 +143,7 @@ def from_gguf(metadata: Mapping[str, Any]) -> Cache:
 def from_config(config: Mapping[str, Any]) -> Cache:
     """Build the cache of a Hugging Face model from its config.json."""
     text: Mapping[str, Any] = config.get("text_config", config)
-    count, heads = int(text["num_hidden_layers"]), int(text["num_attention_heads"])
+    count, heads = _layers(text["num_hidden_layers"]), int(text["num_attention_heads"])
     kv_heads = int(text.get("num_key_value_heads") or heads)
     size = int(text.get("head_dim") or text["hidden_size"] // heads)
     key_size = value_size = size
@@ -160,6 +165,13 @@ def from_config(config: Mapping[str, Any]) -> Cache:
         if kind in ("full_attention", "sliding_attention")
     ]
     return Cache(tuple(layers), count, tuple(notes))
+
+
+def _layers(count: Any) -> int:
+    """Return a number of layers; raises ValueError for one that no model has."""
+    if not 1 <= int(count) <= MOST_LAYERS:
+        raise ValueError(f"{count!r:.40} is not a number of layers")
+    return int(count)
 
 
 def _per_layer(value: Any, count: int) -> list[int]:

@@ -11,8 +11,10 @@ from typing import Any
 import httpx
 
 from servebench.load import body, reach
+from servebench.load.bounded import MOST_BYTES
 from servebench.load.endpoint import Endpoint
 from servebench.load.reply import ReplyError, completion
+from servebench.machine.untrusted import shown
 from servebench.store.replies import Answer
 from servebench.tasks import TASKS
 from servebench.tasks.task import Question
@@ -25,7 +27,7 @@ CONNECT_TIMEOUT_S = 10.0
 def client_for(endpoint: Endpoint, connections: int) -> httpx.AsyncClient:
     """Make an HTTP client for `connections` requests at once."""
     return httpx.AsyncClient(
-        headers=endpoint.request_headers(),
+        headers={"Accept-Encoding": "identity", **endpoint.request_headers()},
         timeout=httpx.Timeout(TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
         limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
         trust_env=False,
@@ -66,23 +68,37 @@ async def complete(client: httpx.AsyncClient, url: str, content: Mapping[str, An
     got: dict[str, Any] = {}
     for _ in range(2):
         try:
-            got = _read(await client.post(url, json=content))
-        except httpx.TimeoutException as error:
+            async with asyncio.timeout(TIMEOUT_S):
+                got = _read(*await _bounded(client, url, content))
+        except (httpx.TimeoutException, TimeoutError) as error:
             got = {"failed": f"{type(error).__name__} after {time.monotonic() - began:.1f} s"}
         except (httpx.NetworkError, httpx.RemoteProtocolError) as error:
-            got = {"failed": f"{type(error).__name__}: {error}"}
+            got = {"failed": shown(f"{type(error).__name__}: {error}")}
             continue
         except httpx.RequestError as error:  # for example a reply that cannot be decompressed
-            got = {"failed": f"{type(error).__name__}: {error}"}
+            got = {"failed": shown(f"{type(error).__name__}: {error}")}
         break
     return Answer(**got, latency_s=round(time.monotonic() - began, 6))
 
 
-def _read(response: httpx.Response) -> dict[str, Any]:
+async def _bounded(client: httpx.AsyncClient, url: str, content: Mapping[str, Any]) -> tuple[int, bytes]:
+    """Return status and body of the response, of which no more than `MOST_BYTES` are read."""
+    async with client.stream("POST", url, json=content) as response:
+        if (coding := response.headers.get("content-encoding", "identity")) != "identity":
+            raise httpx.DecodingError(f"content-encoding {coding!r:.100}, which nobody asked for")
+        blocks, size = [], 0
+        async for block in response.aiter_bytes():
+            blocks.append(block)
+            if (size := size + len(block)) > MOST_BYTES:
+                raise httpx.DecodingError(f"the reply goes on after {size} bytes")
+        return response.status_code, b"".join(blocks)
+
+
+def _read(status: int, content: bytes) -> dict[str, Any]:
     try:
-        reply = completion(response.status_code, response.content)
+        reply = completion(status, content)
     except ReplyError as error:
-        return {"failed": str(error)}
+        return {"failed": shown(str(error))}
     return {
         "text": reply.text,
         "reasoning": reply.reasoning or None,
