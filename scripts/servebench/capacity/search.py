@@ -113,8 +113,11 @@ def _needs_a_round(level: Level, search: Search) -> bool:
 
 
 def _new(found: Sequence[Level], search: Search, round_: int) -> int | None:
-    """Return the next number of users that was never measured: to bracket the answer, to narrow the bracket down, and
-    beside its ends. None is worth measuring that cannot get a second round."""
+    """Return the next number of users that was never measured, None without one.
+
+    It brackets the answer, narrows the bracket down, or lies beside its ends. A number that cannot get a second round
+    is not worth measuring.
+    """
     if round_ > 1 and round_ >= search.most_rounds:
         return None
     for step in (_bracketing, _narrowing, _verifying):
@@ -124,8 +127,11 @@ def _new(found: Sequence[Level], search: Search, round_: int) -> int | None:
 
 
 def _bracketing(found: Sequence[Level], search: Search) -> int | None:
-    """Double from the start on until one misses, and go on in half as large steps to twice that number: a server may
-    serve more users well than it serves badly. Halve below the start while it misses."""
+    """Double from the start on until a number misses, and halve below the start while it misses.
+
+    Go on in steps half as large to twice the number that misses: a server may serve more users well than it serves
+    badly.
+    """
     there = [level.users for level in found]
     if search.start not in there:
         return search.start
@@ -162,8 +168,11 @@ def _undecided(level: Level, search: Search) -> bool:
 
 
 def _verifying(found: Sequence[Level], search: Search) -> int | None:
-    """Return a number one step below the highest that keeps, or one step above that which misses beyond it, where the
-    next one measured is farther away: should the noise move an end of the answer, it moves by no more than a step."""
+    """Return a number one step below the highest that keeps, or one step above the one beyond it that misses.
+
+    Only where the next measured number is farther away. So should noise move an end of the answer, it moves by no more
+    than a step.
+    """
     step, there = 1 + search.resolution, [level.users for level in found]
     edges = [(low, high) for low, high in pairwise(found) if low.side and high.side is False]
     if not edges:

@@ -133,7 +133,7 @@ def requests(log: str) -> list[Request]:
 def served(log: str, before: str) -> dict[str, list[Any]]:
     """Return the requests of a load as columns; {} for a server that does not log requests as llama-server does.
 
-    `before` is the beginning of `log` until the load began; its requests are left out, whatever became of them.
+    `before` is the beginning of `log` until the load began; its requests are left out, however they ended.
     """
     of_the_load = requests(log)[len(requests(before)) :]
     names = [field.name for field in fields(Request)] if of_the_load else []

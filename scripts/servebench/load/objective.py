@@ -63,8 +63,10 @@ class Objective:
 
     @property
     def requests(self) -> int:
-        """Return the target requests that a window needs: below a percentile's limit at least one must be able to lie
-        beyond it, 20 for p95 and 100 for p99."""
+        """Return the number of target requests that a window needs.
+
+        At least one request must be able to lie beyond a percentile: 20 requests for p95, 100 for p99.
+        """
         return max([self.min_targets, *(ceil(100 / (100 - share)) for share in map(_percent, self.limits) if share)])
 
     def outcome(self, figures: Mapping[str, Any]) -> Outcome:

@@ -242,8 +242,10 @@ def unverified(plan: Plan) -> list[tuple[str, Any]]:
 
 
 def round_trips(tables: Mapping[str, pa.Table], plan: Plan) -> list[dict[str, Any]]:
-    """List the round trip of each setting behind a URL, milliseconds: `p50` of each launch, `range` of single requests;
-    both None where not measured."""
+    """List the round trip of each setting behind a URL, in milliseconds.
+
+    `p50` is the range over the launches, `range` that of single requests; both are None where not measured.
+    """
     found = []
     for setting in plan.settings.values():
         if setting.engine.kind != "url":
@@ -262,8 +264,10 @@ def round_trips(tables: Mapping[str, pa.Table], plan: Plan) -> list[dict[str, An
 
 
 def cold_starts(tables: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
-    """List the ranges over each setting's launches: seconds of the model's download, to healthy and to the first token;
-    memory, CPUs and threads."""
+    """List the ranges over each setting's launches.
+
+    These are the seconds of the model's download, to healthy and to the first token; memory, CPUs and threads.
+    """
     found: dict[tuple[str, str], list[Row]] = {}
     for row in rows_of(tables, "sessions"):
         found.setdefault((row["run"], row["setting"]), []).append(row)

@@ -49,8 +49,11 @@ class Newer(StoreError):
 
 @dataclass(frozen=True)
 class Format(Generic[Part]):
-    """Describe a kind of stored content: its struct, its format number, one upgrade from each older format,
-    and the format since which a whole file or line has a digest."""
+    """Describe a kind of stored content.
+
+    It has a struct, a format number, one upgrade from each older format, and the format since which a whole file or
+    line has a digest.
+    """
 
     kind: type[Part]
     number: int

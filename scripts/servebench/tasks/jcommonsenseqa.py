@@ -60,7 +60,7 @@ def prompt(question: Question) -> str:
 
 _WHOLE = re.compile(r"[\s「(【\[]*([0-4])(?:\.0+)?[\s.。、:)」】\]]*")
 _FIRST = re.compile(r"([0-4])([.、:]?\s*)")
-# A digit that is no part of a number (2.0, -1) or word (3D), no count (1つ, 2人, 3か月), and not denied (0ではなく).
+# A digit that is not part of a number (2.0, -1) or a word (3D), not a count (1つ, 2人, 3か月), not denied (0ではなく).
 _INDEX = (
     r"(?<![0-9A-Za-z])(?<![0-9][.,])(?<!^[-−‐–])(?<![^0-9][-−‐–])([0-4])(?!\s?(?:つ|番目)|(?!番)[0-9A-Za-z一-鿿]|[.,][0-9]|か[一-鿿]"
     r"|番?(?:では|じゃ)(?:なく|ありません|ない(?!か|で)))"
