@@ -34,11 +34,11 @@ def report(plan: Plan, results: Path, configfiles: Sequence[Path] = ()) -> tuple
 
     `configfiles` are the files the plan was read from, empty for the quick start; the printed commands name them.
     """
-    options = _options(plan, configfiles)
+    given = options(plan, configfiles)
     folder = results / plan.experiment
     lines: list[str] = []
     failing: list[str] = []  # names of their settings
-    for one in _all(plan, folder):
+    for one in measurements_of(plan, folder):
         if not one.file.exists():
             continue
         try:
@@ -48,13 +48,13 @@ def report(plan: Plan, results: Path, configfiles: Sequence[Path] = ()) -> tuple
             lines.append(f"damaged: {one}: {error}")
             lines.append(
                 f"  again: servebench discard {one.setting.run} {one.setting.name} --round {one.round}"
-                f" --users {one.users} --why damaged{options} && snakemake --cores 1 all{options}"
+                f" --users {one.users} --why damaged{given} && snakemake --cores 1 all{given}"
             )
             continue
         if record.status == "failed":
             failing.append(one.setting.name)
             lines.append(f"failed: {one}: {marks.told(record.reason, 'en')}")
-            lines.append(f"  again: snakemake --cores 1 --force {one.path}{options}")
+            lines.append(f"  again: snakemake --cores 1 --force {one.path}{given}")
     lines = [*_concluded(folder), duration.announcement(plan, folder), *_by_setting(plan, folder, failing), *lines]
     lines += [f"running: {watch.line(said)}" for said in progress.running(folder)]
     failed = len(failing)
@@ -64,7 +64,7 @@ def report(plan: Plan, results: Path, configfiles: Sequence[Path] = ()) -> tuple
         lines.append(f"{line.word}: evaluation of {target.name}{line.text}")
         failed += line.word in ("failed", "damaged")
         if line.again:
-            lines.append(f"  again: snakemake --cores 1 --force {path}{options}")
+            lines.append(f"  again: snakemake --cores 1 --force {path}{given}")
     for thrown in measurements.Store(folder).discarded():
         where = "{run} {setting} round {round}, ".format(**thrown.place) + counted(thrown.place["users"])
         lines.append(f"discarded {thrown.discarded_at}: {where}: {thrown.why}")
@@ -94,14 +94,14 @@ def discard(
     folder = results / plan.experiment
     kept = measurements.Store(folder)
     found = 0
-    for one in _all(plan, folder):
+    for one in measurements_of(plan, folder):
         wanted = one.setting.name == setting and round_ in (None, one.round) and users in (None, one.users)
         if wanted and one.file.exists():
             found += 1
             yield f"discarded {one}; kept as {kept.discard(one.digest, why, one.place)}"
     if not found:
         raise UnknownMeasurement(f"{run} {setting}: has no such measurement yet; see servebench status")
-    yield f"now: snakemake --cores 1 all{_options(plan, configfiles)}"
+    yield f"now: snakemake --cores 1 all{options(plan, configfiles)}"
 
 
 def _concluded(folder: Path) -> Iterator[str]:
@@ -117,7 +117,7 @@ def _concluded(folder: Path) -> Iterator[str]:
         yield said(claim)["en"]
 
 
-def _options(plan: Plan, configfiles: Sequence[Path]) -> str:
+def options(plan: Plan, configfiles: Sequence[Path]) -> str:
     """Return --configfile and --config of the plan, quoted for a shell."""
     given = {"--configfile": [str(file) for file in configfiles], "--config": plan.overrides}
     return "".join(f" {shlex.join([name, *values])}" for name, values in given.items() if values)
@@ -214,7 +214,7 @@ class _Measurement:
             return next(same, self.stored.stem)
 
 
-def _all(plan: Plan, folder: Path) -> Iterator[_Measurement]:
+def measurements_of(plan: Plan, folder: Path) -> Iterator[_Measurement]:
     for session in plan.sessions():
         setting, round_ = session.setting, session.round
         for users in setting.users:

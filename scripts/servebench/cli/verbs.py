@@ -96,6 +96,16 @@ def status(configfile: ConfigFiles = None, config: Overrides = None) -> None:
 
 
 @app.command()
+def verify(configfile: ConfigFiles = None, config: Overrides = None) -> None:
+    """Read all that is kept, to the last bit: store, links, replies, models. Exit code 1 when something is wrong."""
+    from servebench.cli import verify
+
+    lines, wrong = verify.report(read_plan(configfile, config), RESULTS, configfile or ())
+    say("\n".join(lines))
+    raise typer.Exit(1 if wrong else 0)
+
+
+@app.command()
 def watch(
     configfile: ConfigFiles = None,
     config: Overrides = None,

@@ -15,7 +15,7 @@ from typing import Any
 
 from servebench.machine.infrastructure import InfrastructureError, locked
 from servebench.models import facts, file, hf, https, mirrors, ollama, pypi, requantize, scratch
-from servebench.models.checking import Mismatch, Wanted, accept, note, noted, recorded, remembered, size
+from servebench.models.checking import Mismatch, Wanted, accept, digest, note, noted, recorded, remembered, size
 from servebench.models.kv_cache import UNREADABLE
 from servebench.plan import Model
 
@@ -90,6 +90,21 @@ def path(manifest: Mapping[str, Any], cache_root: Path) -> Path:
             "delete it and fetch it again"
         )
     return found
+
+
+def altered(manifest: Mapping[str, Any], cache_root: Path) -> str | None:
+    """Say what is wrong with the manifest's model, read to the last byte; None when it is what was fetched."""
+    found: Path = cache_root / manifest["path"]
+    if not found.exists():
+        return f"{found} is gone; the next run fetches it again"
+    sha256 = digest(found)
+    if sha256 == manifest["sha256"]:
+        return None
+    remove = f"rm -r {found.parent if found.is_file() else found}"
+    return (
+        f"{found} has sha256 {sha256}, not {manifest['sha256']}, though its size and time may be the same: {remove},"
+        " and discard what was measured with it since"
+    )
 
 
 def ensure(

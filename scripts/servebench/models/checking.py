@@ -111,6 +111,14 @@ def _sha256(path: Path) -> str:
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
+def digest(path: Path) -> str:
+    """Compute the SHA-256 of a file or a snapshot as `remembered` has it, from its bytes alone."""
+    if not path.is_dir():
+        return _sha256(path)
+    lines = [f"{_sha256(file)}  {file.relative_to(path).as_posix()}\n" for file in files(path)]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
 def _seen(path: Path) -> list[list[Any]]:
     """Return size and modification time of each file; a file whose pair changed is hashed again."""
     return [[f.name, f.stat().st_size, f.stat().st_mtime_ns] for f in files(path)]

@@ -6,7 +6,7 @@ the previous format to the new one.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -151,7 +151,7 @@ class Metadata(Facts, frozen=True, kw_only=True):
 
     format: int = FORMAT
     identity: Identity
-    status: str  # ok or failed
+    status: Literal["ok", "failed"]
     reason: list[Mark] = []  # why the measurement failed
     meta: LoadMeta | None = None
     telemetry: dict[str, list[Any]] = {}
