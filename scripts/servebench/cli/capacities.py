@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from servebench.load.modes import MODES
 from servebench.plan import from_json, search_spec
 from servebench.sessions.job import Context
 from servebench.sessions.searching import Evidence
@@ -22,6 +23,8 @@ def found(plan_json: str, results: Path) -> list[dict[str, Any]]:
     plan = from_json(plan_json)
     claims = []
     for setting in plan.settings.values():
+        if MODES[setting.workload["mode"]].scheduled:
+            continue  # a schedule has no users to vary
         context = Context(
             spec=search_spec(plan, setting),
             models=plan.models,

@@ -15,8 +15,9 @@ from rich.table import Table
 from servebench import ROOT
 from servebench.engines import environment, runtime
 from servebench.faults import Fault
+from servebench.load.modes import MODES
 from servebench.machine import cache, gpu, host
-from servebench.outlook import duration, requirements
+from servebench.outlook import duration, limits, requirements
 from servebench.plan import Plan
 from servebench.plan.layout import RESULTS
 from servebench.words import LANGUAGES
@@ -63,6 +64,7 @@ def sections(plan: Plan, results: Path, cache_root: Path, language: str) -> Iter
     yield "Models", models(plan, results, cache_root)
     yield "Engines", engines(plan, cache_root)
     yield "Needed and available", needs(plan, results, cache_root)
+    yield "Predicted, not measured", predicted(plan, results, cache_root)
     yield "Not verified", (f"{where}: {say(text, language)}" for where, text in requirements.unverified(plan))
     yield "Not as in the source, or ours where it is silent", (say(text, language) for text in plan.deviations)
 
@@ -163,6 +165,23 @@ def memory(plan: Plan, results: Path, cache_root: Path) -> Iterator[str]:
     unknown = [one.setting for one in found if one.gib is None]
     if unknown:
         yield f"memory not known, before their models are fetched or with their KV cache's type: {', '.join(unknown)}"
+
+
+def predicted(plan: Plan, results: Path, cache_root: Path) -> Iterator[str]:
+    """Predict from memory and bandwidth what each setting can do at most, and what a search for its capacity costs."""
+    device = gpu.resolve(plan.runtime.device)
+    bandwidth = limits.bandwidth_gb_s(device.name if device else None, plan.runtime.bandwidth_gb_s)
+    there = device.memory_gib if device else psutil.virtual_memory().total / GIB
+    for limit in limits.limits(plan, results, cache_root, memory_gib=there, bandwidth_gb_s=bandwidth):
+        parts = [f"at most {limit.stream_tok_s:,.0f} tokens/s for one stream"] if limit.stream_tok_s else []
+        parts += [f"{limit.slots:,} slots fit into {there:.1f} GiB"] if limit.slots is not None else []
+        if parts:
+            yield f"{limit.setting}: {', '.join(parts)}"
+    if bandwidth is None:
+        yield "the fastest possible stream is not predicted: set runtime.bandwidth_gb_s to the memory's bandwidth"
+    searched = [one for one in plan.settings.values() if not MODES[one.workload["mode"]].scheduled]
+    if searched:
+        yield duration.announcement_of_search(plan, searched).removeprefix("servebench: ") + ": snakemake capacity"
 
 
 def beside(needed: int, there: int) -> str:

@@ -548,6 +548,13 @@ class Runtime(Section):
             "unless given `$CUDA_VISIBLE_DEVICES`, else all GPUs. Each session takes the first free ones."
         ),
     ] = UNSET
+    bandwidth_gb_s: Annotated[
+        Positive | UnsetType,
+        _says(
+            "(free) Bandwidth of the device's memory, GB/s, from which `servebench plan` predicts the fastest possible "
+            "stream; unless given, that of the device's data sheet where servebench knows it."
+        ),
+    ] = UNSET
     mirror: Annotated[
         Words | UnsetType,
         _says(

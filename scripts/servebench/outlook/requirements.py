@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ class Memory(Struct, frozen=True, kw_only=True):
     setting: str
     weights_gib: float | None
     cache_gib: float | None
+    streams: int = 1  # that the cache is for, each filling its context
     share: float = 1.0  # share of the device's memory that the engine may take
 
     @property
@@ -93,13 +95,19 @@ def _local(model: Model, cache_root: Path) -> Path | None:
     return models.kept(model, cache_root) or (own if own and own.exists() else None)
 
 
+@lru_cache(maxsize=16)
+def _facts(found: Path, changed_ns: int) -> dict[str, Any]:
+    """Read a model file's facts once; `changed_ns` is when it was changed."""
+    return facts.of(found)
+
+
 def _looked_at(model: Model, cache_root: Path) -> dict[str, Any]:
     """Read size and facts of a local file, as a manifest would hold them."""
     found = _local(model, cache_root)
     if found is None:
         return {}
     try:
-        return {"size_bytes": size(found), "facts": facts.of(found)}
+        return {"size_bytes": size(found), "facts": _facts(found, found.stat().st_mtime_ns)}
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         told = f"is not a complete model file ({type(error).__name__}: {error}); name another"
         raise Fault(f"models.{model.key}: {found}: {told}") from error
@@ -120,6 +128,7 @@ def _memory(setting: Setting, results: Path, cache_root: Path) -> Memory:
         setting=setting.name,
         weights_gib=None if weights is None else weights / GIB,
         cache_gib=_cache_gib(setting, streams, facts.cache(manifest.get("facts") or {})),
+        streams=streams,
         share=adapter.memory_share(setting),
     )
 

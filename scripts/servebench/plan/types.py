@@ -156,6 +156,7 @@ class Runtime(Struct, frozen=True, kw_only=True):
     scratch: str | None = None  # a folder on each node's own disk, to which models are copied before loading
     job_minutes: int | None = None  # the longest job a batch system takes
     device: str | None = None
+    bandwidth_gb_s: float | None = None  # of the device's memory; None: by its name (outlook/devices.yaml)
     mirror: str | None = None
     beyond_calibration: str = "refuse"  # or "mark"
     foreign_use: ForeignUse = ForeignUse()

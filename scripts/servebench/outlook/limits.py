@@ -1,0 +1,61 @@
+"""Predict what a setting can do at most, from its model's size and the device's memory and bandwidth.
+
+A stream gets a token when all weights have been read once, so it gets at most bandwidth ÷ weights tokens a second.
+Slots fit as far as memory has room for weights and caches. Whatever else an engine does makes it slower and larger.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import yaml
+
+from servebench.outlook import requirements
+from servebench.outlook.inventory import manifest_of
+from servebench.plan import Plan, Struct
+
+GB = 10**9
+
+
+class Limit(Struct, frozen=True, kw_only=True):
+    """Hold what is predicted of a setting; None where it cannot be.
+
+    `stream_tok_s`: most tokens a second of one stream; `slots`: how many fit into the device's memory.
+    """
+
+    setting: str
+    stream_tok_s: float | None
+    slots: int | None
+
+
+@cache
+def _devices() -> list[dict[str, object]]:
+    return list(yaml.safe_load(Path(__file__).with_name("devices.yaml").read_text(encoding="utf-8")))
+
+
+def bandwidth_gb_s(device: str | None, configured: float | None = None) -> float | None:
+    """Return a device's memory bandwidth in GB/s: as configured, else by its name; None for an unknown device."""
+    if configured is not None or device is None:
+        return configured
+    return next((float(str(one["gb_s"])) for one in _devices() if str(one["name"]) in device), None)
+
+
+def limits(
+    plan: Plan, results: Path, cache_root: Path, *, memory_gib: float, bandwidth_gb_s: float | None
+) -> list[Limit]:
+    """Predict each launched setting, in the plan's order, on a device with this memory and bandwidth."""
+    found = []
+    for need in requirements.memory(plan, results, cache_root):
+        targets = plan.evaluations.targets if plan.evaluations else {}
+        setting = plan.settings.get(need.setting) or targets[need.setting]
+        facts = (manifest_of(setting.model, results) or {}).get("facts") or {}
+        dense = "moe" not in str(facts.get("architecture")).lower()  # otherwise a token reads only some of the weights
+        speed = slots = None
+        if need.weights_gib and bandwidth_gb_s and dense:
+            speed = bandwidth_gb_s * GB / (need.weights_gib * requirements.GIB)
+        if need.weights_gib and need.cache_gib:
+            room_gib = memory_gib * need.share - need.weights_gib
+            slots = max(0, int(room_gib / (need.cache_gib / need.streams)))
+        found.append(Limit(setting=need.setting, stream_tok_s=speed, slots=slots))
+    return found
