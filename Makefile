@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: all validate test lint report setup setup-dev schema lock clean cluster-test container-test
+.PHONY: all validate test lint audit chaos soak fuzz report setup setup-dev schema lock clean cluster-test container-test
 
 all: setup
 	$(BIN)/snakemake --cores 1 all
@@ -18,6 +18,10 @@ lint: setup-dev
 	$(BIN)/ruff format --check scripts tests benchmarks
 	$(BIN)/snakefmt --check Snakefile rules
 	$(BIN)/mypy
+
+# Known weaknesses of the locked packages (needs uv and internet access).
+audit:
+	for lock in envs/workflow.lock envs/dev.lock envs/llama-cpp.lock; do uvx pip-audit --disable-pip --requirement $$lock || exit 1; done
 
 report: setup
 	$(BIN)/snakemake --cores 1 --report results/report.zip

@@ -34,7 +34,7 @@ from servebench.plan import LINE, Runtime
 from servebench.tasks import MEASURES, TASKS, sets
 from servebench.tasks.task import FULL
 
-_HOLDS_SECRET = "holds a password or token, which would be stored; take it out (keys: api_key_env, HF_TOKEN)"
+_NOT_STORED = "holds a password or token, which would be stored; take it out (keys: api_key_env, HF_TOKEN)"
 # A part of a path that leads elsewhere, or would be an option of a program.
 _STRAY = re.compile(r"(?:^|[/@=])(?:\.\.?(?=[/@]|\Z)|-)")
 PINNED = re.compile(r"hf://.*@[0-9a-f]{40}|ollama://.*@sha256:[0-9a-f]{64}")
@@ -185,7 +185,7 @@ def cross_faults(config: Mapping[str, Any], origin: Origin) -> Iterator[str]:
     yield from _same_rule(config["settings"], runs, origin)
     mirror = config.get("runtime", {}).get("mirror", "")
     if redacted(mirror) != mirror:
-        yield origin.fault(["runtime", "mirror"], _HOLDS_SECRET)
+        yield origin.fault(["runtime", "mirror"], _NOT_STORED)
     first, last = config.get("runtime", {}).get("ports", Runtime().ports)
     if first > last:
         yield origin.fault(["runtime", "ports"], f"[{first}, {last}] is not a valid range; give the lower port first")
@@ -341,7 +341,7 @@ def _url_fault(url: str) -> str | None:
         Endpoint(url=url, model="any")
     except Fault as fault:
         return str(fault).removeprefix("endpoint.url: ")
-    return _HOLDS_SECRET if redacted(url) != url else None
+    return _NOT_STORED if redacted(url) != url else None
 
 
 def _engine_faults(path: list[str | int], engine: Mapping[str, Any], origin: Origin) -> Iterator[str]:
@@ -376,7 +376,7 @@ def _model_faults(
 ) -> Iterator[str]:
     source = model.get("source", "")
     if redacted(source) != source:
-        yield origin.fault([*path, "source"], _HOLDS_SECRET)
+        yield origin.fault([*path, "source"], _NOT_STORED)
     elif not source.startswith("file://") and _STRAY.search(source.partition("://")[2]):
         yield origin.fault([*path, "source"], f"{source!r:.200} leads elsewhere; name it without .. and leading -")
     if ("source" in model) == ("requantize" in model):

@@ -74,7 +74,7 @@ def become(command: list[str], guard: int, cpus: list[int]) -> None:
     os.dup2(2, 1)  # standard output carries the guard's one line; the engine's goes to the log
     if os.getppid() == guard:
         try:
-            os.execvp(command[0], command)
+            os.execvp(command[0], command)  # noqa: S606  no shell is wanted
         except OSError as error:
             print(f"{command[0]}: {error.strerror}", file=sys.stderr, flush=True)
     os._exit(127)

@@ -78,7 +78,7 @@ def _directory(launch: Launch) -> Path:
 def bind_address(launch: Launch) -> str:
     """Return what the server listens on: loopback; in docker all addresses, published on the loopback port only."""
     docker = launch.setting.engine.runtime == "container" and _container_tool(launch) == "docker"
-    return "0.0.0.0" if docker else "127.0.0.1"
+    return "0.0.0.0" if docker else "127.0.0.1"  # noqa: S104  inside the container
 
 
 def image(engine: plan.Engine) -> dict[str, Any]:
