@@ -13,17 +13,26 @@ from servebench.load.calibration import Level
 from servebench.load.line import Line
 from servebench.load.workload import Workload
 
-MET = {"meets_line": True, "target_requests": 20, "failures": 0, "ttft_p95_all_s": 2.0, "user_tok_s": 10.0}
+MET = {
+    "meets_line": True,
+    "target_requests": 20,
+    "failures": 0,
+    "ttft_p95_all_s": 2.0,
+    "ttft_p50_s": 1.0,
+    "user_tok_s": 10.0,
+}
 
 
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        ({}, "yes"),
-        ({"target_requests": 3}, "no: 3 requests of 20"),
+        ({}, "yes, in this one round"),
+        ({"target_requests": 3}, "cannot be judged: 3 requests, and 20 are needed"),
+        ({"target_requests": 7, "ttft_p95_all_s": 2.5}, "cannot be judged: 7 requests, and 20 are needed"),
+        ({"target_requests": 7, "ttft_p50_s": 2.5}, "no: TTFT p50 2.500 s, p95 at most 2"),
         ({"failures": 2, "ttft_p95_all_s": None}, "no: 2 failed"),
-        ({"ttft_p95_all_s": 2.5}, "no: TTFT p95 2.500 s, at most 2"),
-        ({"user_tok_s": 9.96, "target_requests": 5}, "no: 5 requests of 20; 10.0 tok/s for one user, at least 10"),
+        ({"ttft_p95_all_s": 2.5}, "no: TTFT p95 2.500 s, p95 at most 2"),
+        ({"user_tok_s": 9.96, "target_requests": 5}, "no: 10.0 tok/s for one user, at least 10"),
         ({"user_tok_s": None}, "no: no reply in more than one piece, so no speed"),
     ],
 )

@@ -84,7 +84,7 @@ class Objective:
                 missed.append(name)
                 margins.append(-MOST)
             elif value is not None:
-                margin = log(limit / value) if LIMITED[name] else log(max(value, 1e-9) / limit)
+                margin = log(limit / max(value, 1e-9)) if LIMITED[name] else log(max(value, 1e-9) / limit)
                 margins.append(min(max(margin, -MOST), MOST))
                 doubts.append(_doubt(figures, name, requests) if margin > 0 else 0.0)
                 if margin < 0:

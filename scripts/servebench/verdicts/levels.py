@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from servebench.claims import Claim
 from servebench.load.line import Line
+from servebench.load.objective import MEDIAN_FROM
 from servebench.load.percentiles import line_confidence
 from servebench.marks import Mark, mark
 from servebench.plan import Plan, Setting
@@ -20,9 +21,6 @@ Cell = tuple[str, str, int]  # run, setting, users
 # workload. What all prompts share (a system prompt) may be cached: a tenth of a prompt in the H200 experiment, a
 # quarter in the quick start.
 CACHED, MOSTLY_CACHED_PERCENT = 0.05, 50
-# From this number of requests on, a median beyond the limit means that the 95 % point is beyond it too: where at most
-# 5 % of all requests are, three of five are in one case of a thousand.
-MEDIAN_FROM = 5
 
 
 def cells(tables: Mapping[str, pa.Table]) -> dict[Cell, list[Row]]:
