@@ -113,7 +113,7 @@ def test_an_experiment_writes_no_key_and_no_escape_sequence(tmp_path: Path) -> N
 
 
 def test_secrets_and_passwords_in_urls_are_hidden_and_dummies_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(untrusted, "secrets", set())
+    monkeypatch.setattr(untrusted, "_secrets", set())
     for secret in (KEY, "none", "EMPTY", "x"):
         untrusted.keep_secret(secret)
     hidden = untrusted.HIDDEN

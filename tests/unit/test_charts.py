@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import itertools
+import math
 import re
 import string
 from collections.abc import Iterator, Mapping
@@ -16,17 +18,18 @@ from scipy.stats import binomtest
 
 import synthetic
 import synthetic_answers
-from servebench import charts, schema, tables, words
-from servebench.charts import against_users, spans, style, timeline
+from servebench import charts, claims, schema, tables, verdicts, words
+from servebench.charts import against_users, spans, style, timeline, tradeoff
 from servebench.charts.files import picture, save
 from servebench.load.calibrate import VARIANTS
 from servebench.marks import mark
 from servebench.plan import Plan
+from servebench.report import spoken
 from servebench.tables import SCHEMAS
 from servebench.words import numbers
 
 PNG = b"\x89PNG\r\n\x1a\n"
-EVALUATIONS = ("scores", "differences", "agreement")
+EVALUATIONS = ("quality",)
 
 
 @cache
@@ -35,7 +38,12 @@ def small() -> tuple[dict[str, pa.Table], Plan]:
     plan = synthetic.plan_of(cells, "quickstart")
     records = list(synthetic.records_of(cells, plan, window_s=10, machine=synthetic.LAPTOP))
     made = synthetic.from_records(records, [], plan)
-    return made | synthetic_answers.made()[1] | {"cost": tables.cost(made["settings"], 1.42)}, plan
+    return concluded(made | synthetic_answers.made()[1], plan), plan
+
+
+def concluded(content: dict[str, pa.Table], plan: Plan) -> dict[str, pa.Table]:
+    """Add what may be concluded from the tables to the tables."""
+    return content | {"verdicts": claims.table(verdicts.conclude(content, plan))}
 
 
 def drawn(name: str, language: str = "en") -> dict[str, Any]:
@@ -82,7 +90,10 @@ def full() -> tuple[dict[str, pa.Table], Plan]:
     ]
     plan = synthetic.plan_of(cells)
     made = synthetic.from_records(list(synthetic.records_of(cells, plan)), [], plan)
-    return made | {"cost": tables.cost(made["settings"], 3.5)} | synthetic_answers.made()[1], plan
+    return concluded(made | synthetic_answers.made()[1], plan), plan
+
+
+TABLES = {"tradeoff": "settings", "quality": "comparisons", "ttft_ecdf": "ttft", "client_error": "calibration"}
 
 
 def points_of(name: str) -> Iterator[tuple[Any, ...]]:
@@ -90,23 +101,11 @@ def points_of(name: str) -> Iterator[tuple[Any, ...]]:
     made, _ = full()
     run = "extra" if name == "ratios" else "main"
     ours = [row for row in made["settings"].to_pylist() if row["run"] == run]
-    rows = [row for row in made[charts.CHARTS[name].table].to_pylist() if row.get("run", run) == run]
+    table = TABLES.get(name, name)
+    rows = [row for row in made[table].to_pylist() if row.get("run", run) == run]
     place = {(row["setting"], row["users"]): row for row in ours}
-    if name == "speed_bars":
-        fewest = min(row["users"] for row in ours)
-        yield from ((r["user_tok_s_min"], r["user_tok_s_max"]) for r in ours if r["users"] == fewest)
-    elif name == "queueing":
-        rows = [row for row in made[name].to_pylist() if row["run"] == run]
-        beyond = {row["setting"] for row in rows if row["multiple"] in (2, 4)}
-        for row in rows:
-            if row["multiple"] in (1, 2, 4) and row["setting"] in beyond:
-                yield row["ttft_p50_s_min"], row["ttft_p50_s_max"]
-    elif name == "slots":
-        compared = [row for row in made["ratios"].to_pylist() if row["kind"] == "slots" and row["run"] == run]
-        levels = [row["users"] for row in compared if row["figure"] == "output_tok_s"]
-        users = max(levels, key=lambda level: (levels.count(level), level))
-        names = {row[side] for row in compared if row["users"] == users for side in ("setting", "baseline")}
-        yield from ((place[n, users]["output_tok_s_min"], place[n, users]["output_tok_s_max"]) for n in names)
+    if name == "tradeoff":
+        yield from ((row["users"], row["user_tok_s_min"], row["output_tok_s_max"]) for row in ours)
     elif name == "ratios":
         for row in rows:
             if row["kind"] == "control" and row["figure"] == "output_tok_s":
@@ -118,20 +117,14 @@ def points_of(name: str) -> Iterator[tuple[Any, ...]]:
                 for kind in ("band", "other"):
                     ends = binomtest(row[f"{kind}_slow"], row[f"{kind}_total"]).proportion_ci(0.95)
                     yield 100 * ends.low, 100 * ends.high
-    elif name == "cost":
-        yield from ((row["usd_per_million_tokens_min"], row["usd_per_million_tokens_max"]) for row in rows)
     elif name == "memory":
         yield from ((row["measured_gib"],) for row in rows)
     elif name == "ttft_ecdf":
         for row in rows:
             total = len(row["ttft_s"]) + row["failures"]
             yield row["users"], row["round"], row["ttft_s"][-1], len(row["ttft_s"]) / total
-    elif name == "scores":
-        yield from ((100 * row["low"], 100 * row["high"]) for row in rows if row["headline"])
-    elif name == "differences":
-        yield from ((row["low"], row["high"]) for row in rows)
-    elif name == "agreement":
-        yield from ((100 * row["low"], 100 * row["high"]) for row in rows)
+    elif name == "quality":
+        yield from ((row["target"], row["low"], row["high"]) for row in rows)
     elif name == "unstable":
         yield from ((min(1, row["ratio"]), max(1, row["ratio"])) for row in rows[:20])
     elif name == "client_error":
@@ -144,8 +137,9 @@ def points_of(name: str) -> Iterator[tuple[Any, ...]]:
 
 
 SHOWN = {
-    **dict.fromkeys(("speed_bars", "queueing", "slots", "ratios", "slow_requests"), ("low", "high")),
-    **dict.fromkeys(("scores", "differences", "agreement", "unstable", "cost"), ("low", "high")),
+    **dict.fromkeys(("ratios", "slow_requests", "unstable"), ("low", "high")),
+    "tradeoff": ("users", "x_min", "y_max"),
+    "quality": ("target", "low", "high"),
     "memory": ("measured",),
     "ttft_ecdf": ("users", "round", "s", "share"),
     "client_error": ("users", "error"),
@@ -170,7 +164,9 @@ def test_what_is_drawn_is_what_its_table_has(name: str) -> None:
     assert wanted
     assert len(set(rows)) == len(set(wanted)), name
     for one, other in zip(sorted(set(rows)), sorted(set(wanted)), strict=True):
-        assert one == pytest.approx(other, abs=1e-4), name
+        assert [v for v in one if isinstance(v, str)] == [v for v in other if isinstance(v, str)]
+        numbers_ = [[v for v in row if not isinstance(v, str)] for row in (one, other)]
+        assert numbers_[0] == pytest.approx(numbers_[1], abs=1e-4), name
 
 
 def test_every_chart_is_checked_against_its_table() -> None:
@@ -178,13 +174,70 @@ def test_every_chart_is_checked_against_its_table() -> None:
     assert set(SHOWN) | of_ranges == set(charts.CHARTS)
 
 
-def test_bars_end_where_the_rounds_do() -> None:
+def test_bars_end_where_the_rounds_do_and_stand_by_engine_and_slots() -> None:
     content, _ = small()
     at_four = [row for row in content["settings"].to_pylist() if row["users"] == 4]
+    at_four.sort(key=lambda row: (row["engine_kind"], row["slots"], row["rank"]))
     bars = rows_drawn(drawn("output_bars"))
-    assert [(b["low"], b["high"]) for b in bars] == sorted(
-        [(r["output_tok_s_min"], r["output_tok_s_max"]) for r in at_four], key=lambda ends: -sum(ends)
-    )
+    assert [(b["low"], b["high"]) for b in bars] == [(r["output_tok_s_min"], r["output_tok_s_max"]) for r in at_four]
+
+
+def test_filled_points_and_frontier_are_what_was_concluded_to_be_within_the_target() -> None:
+    content, _ = full()
+    met = {
+        (claim.subjects[0], claim.users)
+        for claim in claims.of(content, "main", "level")
+        if claim.verdict == "met" and claim.values["valid"]
+    }
+    points = tradeoff.points(content, "main")
+    assert {(p["setting"], p["users"]) for p in points if p["met"]} == met != set()
+    best = tradeoff.frontier(points)
+    assert all(p["met"] for p in best)
+    assert all(a["x"] > b["x"] and a["y"] < b["y"] for a, b in itertools.pairwise(best))
+    for point in points:
+        if point["met"] and point not in best:
+            assert any(p["x"] >= point["x"] and p["y"] >= point["y"] for p in best)
+
+
+def test_a_level_that_failed_breaks_its_line_and_is_drawn_as_a_cross() -> None:
+    cells = [c for c in synthetic.h200_cells() if c["setting"] == "llama-np16"]
+    plan = synthetic.plan_of(cells)
+    records = [
+        synthetic.failed(record, "out of memory") if record.identity.users == 8 else record
+        for record in synthetic.records_of(cells, plan)
+    ]
+    content = concluded(synthetic.from_records(records, [], plan), plan)
+    points = against_users.ranges(content, "output_tok_s", "main")
+    segments = {p["users"]: p["segment"] for p in points}
+    assert segments[1] == segments[2] == segments[4] != segments[16] == segments[32]
+    assert [(p["users"], p["low"], p["failed"]) for p in points if p["failed"]] == [(8, None, True)]
+    assert "out of memory" in str([p["marks"] for p in points if p["failed"]])
+    made = charts.whole("output_by_users", content, style.Style(), ["main"]).to_dict()
+    crosses = [layer["mark"] for layer in made["layer"] if layer["mark"].get("text") == "×"]
+    assert len(crosses) == 1
+    assert all(p["users"] != 8 for p in tradeoff.points(content, "main"))
+
+
+def test_panels_have_one_axis_of_users() -> None:
+    content, _ = full()
+    made = charts.whole("output_by_users", content, style.Style(), ["main"]).to_dict()
+    domains = {
+        tuple(layer["encoding"]["x"]["scale"]["domain"])
+        for panel in made["concat"]
+        for layer in panel["layer"]
+        if "domain" in layer["encoding"].get("x", {}).get("scale", {})
+    }
+    assert len(made["concat"]) == 2 and len(domains) == 1
+
+
+@pytest.mark.parametrize("name", charts.CHARTS)
+def test_the_table_below_a_chart_has_the_fields_that_it_names(name: str) -> None:
+    content, _ = full()
+    run = "extra" if name == "ratios" else "main"
+    rows = charts.values(name, content, run)
+    assert rows
+    for row in rows:
+        assert set(charts.CHARTS[name].columns) <= row.keys()
 
 
 def test_a_row_with_a_mark_is_drawn_hollow_and_told() -> None:
@@ -194,15 +247,9 @@ def test_a_row_with_a_mark_is_drawn_hollow_and_told() -> None:
     marked = content | {"settings": tables.table("settings", rows)}
     points = against_users.ranges(marked, "output_tok_s", plan.settings["llama-np1"].run)
     assert [point["trusted"] for point in points] == [False] + [True] * (len(points) - 1)
-    tables_of = marked | {"cost": tables.cost(marked["settings"], 1.42)}
-    for name in ("speed_bars", "output_by_users", "cost"):
-        shown = style.Style(language="ja")
-        told = {
-            row["marks"]
-            for row in rows_drawn(charts.whole(name, tables_of, shown, ["main"]).to_dict())
-            if "marks" in row
-        }
-        assert told == {"–", "巡によって 2 割以上違う：最初の文字まで 95% 点（秒） 0.1 → 0.3"}
+    made = charts.whole("output_by_users", marked, style.Style(language="ja"), ["main"]).to_dict()
+    told = {row["marks"] for row in rows_drawn(made) if "marks" in row}
+    assert told == {"–", "巡によって 2 割以上違う：最初の文字まで 95% 点（秒） 0.1 → 0.3"}
 
 
 def test_what_is_said_of_a_point_is_in_the_language_of_the_chart() -> None:
@@ -238,7 +285,6 @@ def test_a_round_that_failed_draws_what_is_there(name: str) -> None:
     good = list(synthetic.records_of(cells, plan, window_s=10))
     records = [synthetic.failed(r, "out of memory") if n in (0, 1, 3) else r for n, r in enumerate(good)]
     content = synthetic.from_records(records, [], plan)
-    content["cost"] = tables.cost(content["settings"], 1.0)
     made = charts.whole(name, content, style.Style(), ["main"]).to_dict()
     assert all(value is not None for row in rows_drawn(made) for key, value in row.items() if key in ("low", "high"))
 
@@ -273,10 +319,6 @@ def test_an_axis_of_percentages_ends_at_100() -> None:
     shown = {(0.0, 100.0): 20, (62.0, 97.0): 10, (93.0, 100.0): 2, (99.0, 100.0): 1}
     for (low, high), step in shown.items():
         assert list(spans.percent_ticks([{"low": low, "high": high}])) == list(range(0, 101, step))
-    row = {"target": "q4", "task": "mgsm", "same_answer_share": 0.96, "low": 0.93, "high": 0.98}
-    content = {"agreement": tables.table("agreement", [dict.fromkeys(SCHEMAS["agreement"].names, 0) | row])}
-    made = charts.whole("agreement", content, style.Style(), ["main"]).to_dict()
-    assert max(tick for ticks in values_of(made, "values") for tick in ticks) == 100
 
 
 def values_of(part: Any, name: str) -> Iterator[Any]:
@@ -318,10 +360,52 @@ def test_every_chart_has_title_subtitle_and_alternative_text() -> None:
             assert words.words(f"charts.{name}.{part}")
 
 
-def luminance(colour: str) -> float:
+# What a colour becomes for people who lack one kind of cone (Machado, Oliveira and Fernandes 2009, severity 1).
+SEEN = {
+    "normal": ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)),
+    "protanopia": ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998)),
+    "deuteranopia": ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.011820, 0.042940, 0.968881)),
+    "tritanopia": ((1.255528, -0.076749, -0.178779), (-0.078411, 0.930809, 0.147602), (0.004733, 0.691367, 0.303900)),
+}
+
+
+def linear(colour: str) -> list[float]:
     parts = [int(colour[n : n + 2], 16) / 255 for n in (1, 3, 5)]
-    linear = [p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+
+
+def lab(colour: str, seen: str) -> list[float]:
+    """CIELAB of a colour as it is seen."""
+    rgb = [min(1.0, max(0.0, sum(a * b for a, b in zip(row, linear(colour), strict=True)))) for row in SEEN[seen]]
+    xyz = ((0.4124564, 0.3575761, 0.1804375), (0.2126729, 0.7151522, 0.0721750), (0.0193339, 0.1191920, 0.9503041))
+    white = (0.95047, 1.0, 1.08883)
+    scaled = [sum(a * b for a, b in zip(row, rgb, strict=True)) / w for row, w in zip(xyz, white, strict=True)]
+    x, y, z = (t ** (1 / 3) if t > 216 / 24389 else (24389 / 27 * t + 16) / 116 for t in scaled)
+    return [116 * y - 16, 500 * (x - y), 200 * (y - z)]
+
+
+def distance(one: str, other: str, seen: str) -> float:
+    """CIEDE2000 of two colours as they are seen."""
+    (l1, a1, b1), (l2, a2, b2) = lab(one, seen), lab(other, seen)
+    mean_c = (math.hypot(a1, b1) + math.hypot(a2, b2)) / 2
+    stretch = 1.5 - 0.5 * math.sqrt(mean_c**7 / (mean_c**7 + 25**7))
+    a1, a2 = a1 * stretch, a2 * stretch
+    c1, c2 = math.hypot(a1, b1), math.hypot(a2, b2)
+    h1, h2 = (math.degrees(math.atan2(b, a)) % 360 for a, b in ((a1, b1), (a2, b2)))
+    turn = (h2 - h1 + 180) % 360 - 180
+    lightness, chroma, hue = (l1 + l2) / 2, (c1 + c2) / 2, (h1 + turn / 2) % 360
+    waves = (-0.17, 1, -30), (0.24, 2, 0), (0.32, 3, 6), (-0.2, 4, -63)
+    t = 1 + sum(w * math.cos(math.radians(n * hue + at)) for w, n, at in waves)
+    s_l = 1 + 0.015 * (lightness - 50) ** 2 / math.sqrt(20 + (lightness - 50) ** 2)
+    s_c, s_h = 1 + 0.045 * chroma, 1 + 0.015 * chroma * t
+    bend = math.radians(60 * math.exp(-(((hue - 275) / 25) ** 2)))
+    r_t = -2 * math.sqrt(chroma**7 / (chroma**7 + 25**7)) * math.sin(bend)
+    d_c, d_h = (c2 - c1) / s_c, 2 * math.sqrt(c1 * c2) * math.sin(math.radians(turn / 2)) / s_h
+    return math.sqrt(((l2 - l1) / s_l) ** 2 + d_c**2 + d_h**2 + r_t * d_c * d_h)
+
+
+def luminance(colour: str) -> float:
+    return sum(w * part for w, part in zip((0.2126, 0.7152, 0.0722), linear(colour), strict=True))
 
 
 def test_colours_stand_out_from_the_paper_and_no_two_are_the_same() -> None:
@@ -329,11 +413,31 @@ def test_colours_stand_out_from_the_paper_and_no_two_are_the_same() -> None:
         paper = luminance(style.PAPER[theme])
         for pair in [*style.ENGINES.values(), style.INK, style.MUTED, style.LINE]:
             light, dark = sorted((luminance(pair[theme]), paper), reverse=True)
-            assert (light + 0.05) / (dark + 0.05) >= 3, pair
+            assert (light + 0.05) / (dark + 0.05) >= 4.5, pair
     every = [
         pair[0] for pair in [*style.ENGINES.values(), style.INK, style.FAINT, style.MUTED, style.PAPER, style.LINE]
     ]
     assert len(set(every)) == len(every), "the page swaps colours by their name"
+
+
+@pytest.mark.parametrize("seen", SEEN)
+def test_engines_are_told_apart_by_their_colours_with_every_kind_of_colour_vision(seen: str) -> None:
+    for theme in (0, 1):
+        for one, other in itertools.combinations([pair[theme] for pair in style.ENGINES.values()], 2):
+            assert distance(one, other, seen) >= 10, (one, other)
+
+
+def test_the_distance_of_colours_is_that_of_the_published_examples() -> None:
+    assert distance("#ff0000", "#ff0000", "normal") == 0
+    assert distance("#000000", "#ffffff", "normal") == pytest.approx(100, abs=0.01)
+    assert distance("#ff0000", "#0000ff", "normal") == pytest.approx(52.88, abs=0.05)
+
+
+def test_the_page_has_the_colours_of_the_charts() -> None:
+    css = (spoken.HERE / "page.css").read_text(encoding="utf-8")
+    light, dark = css.split(':root[data-theme="dark"]')
+    for engine, pair in style.ENGINES.items():
+        assert f"--{engine}: {pair[0]};" in light and f"--{engine}: {pair[1]};" in dark
 
 
 def test_a_shape_belongs_to_a_number_of_bits() -> None:
@@ -364,7 +468,7 @@ def test_japanese_without_a_font_is_refused_with_a_sentence(monkeypatch: pytest.
     chart = charts.whole("output_bars", content, style.Style(language="ja"), list(plan.runs))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     html, svg = save(chart, tmp_path / "chart", "ja")
-    assert "全体の出力" in html.read_text(encoding="utf-8")
+    assert "合計出力" in html.read_text(encoding="utf-8")
     with pytest.raises(style.FontMissing, match=r"Noto Sans JP.*install it, or draw in English only"):
         picture(svg)
     assert set(tmp_path.iterdir()) == {html, svg}
@@ -383,10 +487,10 @@ def test_files_are_whole_and_need_no_network(tmp_path) -> None:
     assert picture(svg).read_bytes()[:8] == PNG
     drawing = svg.read_text(encoding="utf-8")
     assert drawing.startswith("<svg")
-    assert "全体の出力" in drawing
+    assert "合計出力" in drawing
     page = html.read_text(encoding="utf-8")
     assert "<script src=" not in page
-    assert "全体の出力" in page
+    assert "合計出力" in page
 
 
 @pytest.mark.parametrize(

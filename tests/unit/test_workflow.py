@@ -219,7 +219,7 @@ def test_texts_longer_than_an_argument_are_given_by_file(tmp_path, monkeypatch):
     assert max(map(len, commands)) < 2000
     job = next(long.jobs())
     given = dict(zip(shlex.split(commands[0])[1::2], shlex.split(commands[0])[2::2], strict=True))
-    assert jobs.given(given["--spec"]) == job.spec
+    assert jobs._given(given["--spec"]) == job.spec
     assert plan.read(Path(long.reported(None, None))) == plan.from_json(plan.canonical(plan.reported(long.plan)))
 
 

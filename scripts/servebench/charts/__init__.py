@@ -32,13 +32,15 @@ class Place:
 class Chart:
     """Describe one chart.
 
-    name: of its module, of its words (`charts.NAME` in labels.yaml) and of its files. table: where the reader finds its
-    values. of_runs: whether it is drawn for each run; False when its values belong to no run.
+    name: of its module, of its words (`charts.NAME` in labels.yaml) and of its files. columns: the fields of its points
+    (`values` of its module, where it has one) that the table below it shows. finds: kinds of claims that say what the
+    chart shows. of_runs: whether it is drawn for each run; False when its values belong to no run.
     """
 
     name: str
     place: Place
-    table: str = "settings"
+    columns: tuple[str, ...]
+    finds: tuple[str, ...] = ()
     of_runs: bool = True
 
 
@@ -53,24 +55,19 @@ TRUST = Place("Trust", "trust")
 CHARTS: Mapping[str, Chart] = {
     chart.name: chart
     for chart in (
-        Chart("output_bars", SPEED),
-        Chart("speed_bars", SPEED),
-        Chart("output_by_users", SPEED),
-        Chart("ttft_by_users", WAITING),
-        Chart("user_by_users", SPEED),
-        Chart("queueing", WAITING),
-        Chart("slots", CHANGES),
-        Chart("ratios", CHANGES, table="ratios"),
-        Chart("slow_requests", WAITING, table="slow_requests"),
-        Chart("memory", MEANS, table="memory"),
-        Chart("cost", MEANS, table="cost"),
-        Chart("ttft_ecdf", WAITING, table="ttft"),
-        Chart("timeline", TRUST, table="timeline"),
-        Chart("scores", ANSWERS, table="scores", of_runs=False),
-        Chart("differences", ANSWERS, table="comparisons", of_runs=False),
-        Chart("agreement", ANSWERS, table="agreement", of_runs=False),
-        Chart("unstable", TRUST, table="unstable"),
-        Chart("client_error", TRUST, table="calibration"),
+        Chart("tradeoff", SPEED, ("setting", "users", "output_tok_s", "user_tok_s", "met"), ("capacity", "leader")),
+        Chart("output_bars", SPEED, ("group", "name", "range"), ("leader",)),
+        Chart("output_by_users", WAITING, ("setting", "users", "range", "marks"), ("leader",)),
+        Chart("user_by_users", WAITING, ("setting", "users", "range", "marks"), ("capacity",)),
+        Chart("ttft_by_users", WAITING, ("setting", "users", "range", "marks"), ("capacity",)),
+        Chart("ttft_ecdf", WAITING, ("setting", "users", "round", "p50", "p90", "p95", "p99")),
+        Chart("slow_requests", WAITING, ("name", "kind", "share", "low", "high")),
+        Chart("ratios", CHANGES, ("group", "name", "text", "marks")),
+        Chart("memory", MEANS, ("name", "part", "size"), ("memory",)),
+        Chart("quality", ANSWERS, ("measure", "target", "repeat", "score", "difference"), ("score",), of_runs=False),
+        Chart("timeline", TRUST, ("second", "running", "output_tok_s", "foreign_utilisation")),
+        Chart("unstable", TRUST, ("name", "kind", "text")),
+        Chart("client_error", TRUST, ("variant", "users", "error")),
     )
 }
 
@@ -96,6 +93,13 @@ def whole(name: str, tables: Mapping[str, pa.Table], style: Style, runs: Sequenc
     return style.look(alt.vconcat(*charts, spacing=48))
 
 
+def values(name: str, tables: Mapping[str, pa.Table], run: str) -> list[dict[str, Any]]:
+    """List the values of a chart for one run: the rows of the table below it, with the chart's `columns`."""
+    module = importlib.import_module(f"servebench.charts.{name}")
+    made: list[dict[str, Any]] = getattr(module, "values", module.points)(tables, run)
+    return made
+
+
 def runs_with_data(name: str, tables: Mapping[str, pa.Table], runs: Sequence[str]) -> list[str]:
     """List the runs for which the chart has data; a chart that belongs to no run counts as the first run's."""
     module = importlib.import_module(f"servebench.charts.{name}")
@@ -108,6 +112,8 @@ def draw(style: Mapping[str, Any], results: Path) -> list[Path]:
 
     `style` is the configuration's `charts` section.
     """
+    import pyarrow.parquet as pq
+
     from servebench import plan as planning
     from servebench.charts.files import save
     from servebench.charts.style import Style
@@ -115,7 +121,8 @@ def draw(style: Mapping[str, Any], results: Path) -> list[Path]:
 
     layout = Layout(results)
     plan = planning.read(layout.plan)
-    look, tables = Style.configured(style, plan), read_all(layout.tables)
+    look = Style.configured(style, plan)
+    tables = read_all(layout.tables) | {"verdicts": pq.read_table(layout.table("verdicts"))}
     return [
         path
         for name in CHARTS

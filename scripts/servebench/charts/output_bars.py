@@ -1,4 +1,4 @@
-"""Draw output tok/s at one number of users: the setting with the highest range first."""
+"""Draw output tok/s at one number of users, in groups of one engine, by their slots."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from servebench.tables.files import Row, rows_of
 
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
-    """Read the bars from `settings`, at the number of users that most settings were measured at."""
-    users = usual_users(rows_of(tables, "settings", run))
-    rows = at_users(tables, run, "output_tok_s", users)
-    rows.sort(key=lambda row: -(row["output_tok_s_min"] + row["output_tok_s_max"]))
-    return [bar(row["setting"], row, "output_tok_s") | {"users": row["users"]} for row in rows]
+    """Read the bars from `settings`, at the largest of the numbers of users that most settings were measured at."""
+    rows = at_users(tables, run, "output_tok_s", usual_users(rows_of(tables, "settings", run)))
+    rows.sort(key=lambda row: (row["engine_kind"], row["slots"], row["rank"]))
+    return [
+        bar(f"{row['setting']} ({row['slots']})", row, "output_tok_s", row["engine_kind"]) | {"users": row["users"]}
+        for row in rows
+    ]
 
 
 def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
-    """Draw one bar per setting."""
+    """Draw a group per engine."""
     bars = points(tables, run)
     return range_bars(bars, style, "output_bars", users=bars[0]["users"] if bars else "–")

@@ -14,7 +14,7 @@ from servebench.tables.files import Row
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
     """Read the ranges from `settings` without those from 0, which a log axis cannot show."""
-    return [point for point in ranges(tables, "output_tok_s", run) if point["low"] > 0]
+    return [point for point in ranges(tables, "output_tok_s", run) if point["low"] is None or point["low"] > 0]
 
 
 def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:

@@ -35,6 +35,7 @@ def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
                     "low": 100 * low,
                     "high": 100 * high,
                     "middle": 100 * count / total,
+                    "share": f"{count}/{total}",
                     "text": text if kind == "band" else "",
                     "text_at": 100.0,
                     "marks": place["marks"],

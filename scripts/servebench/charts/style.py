@@ -18,20 +18,25 @@ from servebench.tables.files import Row
 from servebench.words import spoken
 
 FONT = "Noto Sans JP"
+LABEL_GAP_PX = 13.0
 
 
-FONTS = f"{FONT}, Hiragino Sans, Yu Gothic, Meiryo, Helvetica, Arial, sans-serif"
+# The page's own families: English is not set in a Japanese face.
+FONTS: Mapping[str, str] = {
+    "en": "system-ui, -apple-system, Segoe UI, Noto Sans, Helvetica, Arial, sans-serif",
+    "ja": f"{FONT}, Noto Sans CJK JP, Hiragino Sans, Yu Gothic, Meiryo, system-ui, sans-serif",
+}
 
 
 # (light, dark): charts are drawn light, and the page swaps the colours. Colour-blind readers can tell them apart;
 # labels, dashes and shapes distinguish what is alike in grey.
 ENGINES: Mapping[str, tuple[str, str]] = {
-    "llama-server": ("#1763b6", "#6cb2ff"),
-    "ollama": ("#cf6208", "#ffa552"),
-    "vllm": ("#0b8a6d", "#41d3a9"),
-    "sglang": ("#8a49ad", "#cf9df0"),
-    "url": ("#5f6b7a", "#aab4c2"),
-    "simulator": ("#a23e68", "#f08fb6"),
+    "llama-server": ("#2062d6", "#5b9bff"),
+    "ollama": ("#b85c00", "#ffb04d"),
+    "vllm": ("#166749", "#7df0c9"),
+    "sglang": ("#59208e", "#dcc2ff"),
+    "url": ("#6b7480", "#9aa4b1"),
+    "simulator": ("#7a1b50", "#ff5a94"),
 }
 
 
@@ -121,7 +126,7 @@ class Style:
         ink, muted, faint = INK[0], MUTED[0], FAINT[0]
         text = {"labelColor": muted, "titleColor": ink, "labelFontSize": 11.5, "titleFontSize": 12}
         look: alt.TopLevelMixin = (
-            chart.configure(font=FONTS, background=PAPER[0], padding=14)
+            chart.configure(font=FONTS[self.language], background=PAPER[0], padding=14)
             .configure_axis(
                 **text, gridColor=faint, domainColor=muted, tickColor=muted, titleFontWeight="normal", titlePadding=8
             )
@@ -222,6 +227,34 @@ def font_directory() -> Path:
             "installed: install it, or draw in English only"
         )
     return Path(found.origin).parent
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Convert values of a vertical axis to pixels from the top, and back."""
+
+    domain: tuple[float, float]
+    height: int
+    log: bool
+
+    def pixel(self, value: float) -> float:
+        low, high = (math.log(end) for end in self.domain) if self.log else self.domain
+        return self.height * (1 - ((math.log(value) if self.log else value) - low) / (high - low))
+
+    def value(self, pixel: float) -> float:
+        low, high = (math.log(end) for end in self.domain) if self.log else self.domain
+        at = low + (1 - pixel / self.height) * (high - low)
+        return math.exp(at) if self.log else at
+
+    def apart(self, values: Sequence[float]) -> list[float]:
+        """Move falling values so that labels at them are a line of text apart and the last is within the plot."""
+        moved: list[float] = []
+        for pixel in map(self.pixel, values):
+            moved.append(max(pixel, moved[-1] + LABEL_GAP_PX) if moved else pixel)
+        ceiling = self.height + LABEL_GAP_PX - 4
+        for n in reversed(range(len(moved))):
+            moved[n] = ceiling = min(moved[n], ceiling - LABEL_GAP_PX)
+        return [self.value(pixel) for pixel in moved]
 
 
 def log_ticks(low: float, high: float) -> list[float]:

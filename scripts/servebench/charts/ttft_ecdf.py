@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import pyarrow as pa
 
 from servebench.charts.style import LINE, MUTED, Style, inline
 from servebench.tables.files import Row, rows_of
-from servebench.words.marks import starred, told
+from servebench.words.marks import starred
 
 STEPS = 32
 
@@ -26,6 +27,22 @@ def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
         for row in rows_of(tables, "ttft", run)
         for step in steps(row["ttft_s"], row["failures"])
     ]
+
+
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+
+
+def values(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
+    """Read percentiles of each measurement from `ttft`: seconds by which so many of all requests had their token."""
+    found = []
+    for row in rows_of(tables, "ttft", run):
+        total = len(row["ttft_s"]) + row["failures"]
+        ranks = {name: math.ceil(share * total) for name, share in QUANTILES.items()}
+        known = {
+            name: row["ttft_s"][rank - 1] if 0 < rank <= len(row["ttft_s"]) else None for name, rank in ranks.items()
+        }
+        found.append({name: row[name] for name in ("setting", "users", "round")} | known)
+    return found
 
 
 def steps(ascending_s: Sequence[float], failures: int) -> list[dict[str, float]]:
@@ -50,7 +67,7 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
     limit = style.line["ttft_p95_s"]
     shades = [0.3 + 0.7 * n / max(1, len(levels) - 1) for n in range(len(levels))]
     below = alt.Legend(orient="bottom", direction="horizontal", symbolStrokeColor=MUTED[0])
-    tooltip = style.tooltip(users="users:Q", round="round:N", marks="marks:N")
+    tooltip = style.tooltip(users="users:Q", round="round:N")
     tooltip += [
         alt.Tooltip(f"{name}:Q", title=style.say(f"charts.ttft_ecdf.{axis}"), format=form)
         for name, axis, form in (("s", "x", ".3~f"), ("share", "y", ".0%"))
@@ -60,7 +77,9 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
         own = [row for row in rows if row["setting"] == name]
         engine = own[0]["engine"]
         title = style.say("charts.ttft_ecdf.y") if n % 3 == 0 else None
-        base = alt.Chart(inline(row | {"marks": told(row["marks"], style.language)} for row in own))
+        base = alt.Chart(
+            inline({name: row[name] for name in ("setting", "users", "round", "s", "share")} for row in own)
+        )
         curve = base.mark_line(interpolate="step-after", strokeWidth=1.6, color=style.colour(engine)).encode(
             alt.X("s:Q", scale=scale, title=style.say("charts.ttft_ecdf.x")).axis(
                 format="~r", values=ticks, grid=False

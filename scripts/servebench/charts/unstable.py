@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,7 +18,7 @@ MOST = 20
 
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
-    """Read at most 20 pairs from `unstable`, from 1 (no change) to the ratio of the figure that changed most."""
+    """Read the 20 pairs of `unstable` that changed by the largest factor: from 1 (no change) to that ratio."""
     engines = {row["setting"]: row["engine_kind"] for row in rows_of(tables, "settings", run)}
     return [
         {
@@ -29,9 +30,14 @@ def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
             "middle": row["ratio"],
             "text": f"{digits(row['first'])} → {digits(row['second'])}",
         }
-        for row in rows_of(tables, "unstable", run)[:MOST]
+        for row in sorted(rows_of(tables, "unstable", run), key=_factor)[:MOST]
         if row["ratio"] > 0
     ]
+
+
+def _factor(row: Row) -> float:
+    """Sort a rise and a fall by the same factor alike, the largest first."""
+    return -abs(math.log(row["ratio"])) if row["ratio"] > 0 else 0.0
 
 
 def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:

@@ -22,19 +22,19 @@ app = typer.Typer()
 LogFile = Annotated[Path | None, typer.Option("--log", help="Also write messages to this file.")]
 
 
-def given(text: str) -> str:
+def _given(text: str) -> str:
     """Return an option's value; of @FILE the file's content, which may be longer than an argument."""
     return Path(text[1:]).read_text(encoding="utf-8").removesuffix("\n") if text.startswith("@") else text
 
 
-ModelsJson = Annotated[str, typer.Option("--models", callback=given, help="All models of the plan as JSON, or @FILE.")]
+ModelsJson = Annotated[str, typer.Option("--models", callback=_given, help="All models of the plan as JSON, or @FILE.")]
 EnginesJson = Annotated[
-    str, typer.Option("--engines", callback=given, help="All engines of the plan as JSON, or @FILE.")
+    str, typer.Option("--engines", callback=_given, help="All engines of the plan as JSON, or @FILE.")
 ]
-RuntimeJson = Annotated[str, typer.Option("--runtime", callback=given, help="plan.Runtime as JSON, or @FILE.")]
+RuntimeJson = Annotated[str, typer.Option("--runtime", callback=_given, help="plan.Runtime as JSON, or @FILE.")]
 SpecJson = Annotated[
     str,
-    typer.Option("--spec", callback=given, help="What determines the results, as canonical JSON, or @FILE."),
+    typer.Option("--spec", callback=_given, help="What determines the results, as canonical JSON, or @FILE."),
 ]
 Results = Annotated[Path, typer.Option(help="results/<experiment>")]
 StyleJson = Annotated[str, typer.Option("--style", help="The configuration's charts section as JSON.")]
@@ -146,7 +146,7 @@ def search_capacity(
 @app.command("capacities", hidden=True)
 def state_capacities(
     plan_json: Annotated[
-        str, typer.Option("--plan", callback=given, help="The plan as it is saved, as JSON, or @FILE.")
+        str, typer.Option("--plan", callback=_given, help="The plan as it is saved, as JSON, or @FILE.")
     ],
     results: Results,
     out: Annotated[Path, typer.Option(help="The file to write.")],

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 HIDDEN = "[hidden]"
 LEAST = 8  # characters of a secret; what is shorter ("none", "EMPTY") is a word that stands for no secret
-secrets: set[str] = set()
+_secrets: set[str] = set()
 _IN_URLS = re.compile(
     r"(?P<before>://[^/\s:@\"'\\]*:)[^/\s@\"'\\]+(?=@)"
     r"|(?P<key>[?&](?:access_token|api[_-]?key|auth|key|password|secret|sig|signature|token)=)[^&\s\"'#\\]+",
@@ -21,12 +21,12 @@ _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 def keep_secret(secret: str) -> None:
     """Let `redacted` hide a secret from now on, as it is and as JSON and URLs write it."""
     if len(secret) >= LEAST:
-        secrets.update({secret, json.dumps(secret)[1:-1], quote(secret, safe="")})
+        _secrets.update({secret, json.dumps(secret)[1:-1], quote(secret, safe="")})
 
 
 def redacted(text: str) -> str:
     """Hide every known secret in a text, and passwords and tokens inside URLs."""
-    for secret in secrets:
+    for secret in _secrets:
         text = text.replace(secret, HIDDEN)
     if "://" in text or "=" in text:
         text = _IN_URLS.sub(lambda found: (found["before"] or found["key"]) + HIDDEN, text)

@@ -10,17 +10,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from servebench import claims
+from servebench import charts, claims
 from servebench.claims import Claim
 from servebench.marks import Mark
 from servebench.outlook import requirements
 from servebench.plan import Plan, canonical
-from servebench.report.fold import Fold
+from servebench.report.fold import Fold, Text
 from servebench.schema import rows
 from servebench.tables.files import Row, rows_of
-from servebench.words import words
-from servebench.words.claims import differs
-from servebench.words.marks import translated
+from servebench.words import LANGUAGES, labels, words
+from servebench.words.claims import differs, measure
+from servebench.words.marks import told, translated
 from servebench.words.numbers import digits, span
 
 # The columns of the table of all values that hold ranges.
@@ -160,6 +160,36 @@ def pairs(tables: Mapping[str, pa.Table], run: str) -> Fold | None:
             for claim in found
         ],
     )
+
+
+def charted(tables: Mapping[str, pa.Table], name: str, run: str, key: str) -> Fold:
+    """List the values of a chart, the same fields as it draws."""
+    columns = charts.CHARTS[name].columns
+    rows = [[_charted(column, row[column]) for column in columns] for row in charts.values(name, tables, run)]
+    return Fold(
+        id=f"values-{key}",
+        name=words("charts.values"),
+        heads=[words(f"charts.column.{column}") for column in columns],
+        rows=rows,
+    )
+
+
+def _charted(column: str, value: Any) -> Text:
+    """Write one value of a chart's table: a name in both languages, marks, a number, or the text it is."""
+    if isinstance(value, bool):
+        return words(f"charts.value.{'true_' if value else 'false_'}")
+    if column == "measure":
+        return measure(value)
+    if column == "kind":
+        texts = {**labels()["charts"]["value"], **labels()["figures"]}
+        return dict(texts[value])
+    if column == "part":
+        return words(f"charts.value.{value}")
+    if column == "variant":
+        return dict(labels()["charts"]["client_error"]["variants"].get(value) or dict.fromkeys(LANGUAGES, value))
+    if column == "marks":
+        return {language: told(value, language) for language in LANGUAGES}
+    return digits(value) if value is None or isinstance(value, int | float) else str(value)
 
 
 def _ratio(claim: Claim) -> str:

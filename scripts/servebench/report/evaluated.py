@@ -10,8 +10,8 @@ import pyarrow as pa
 from servebench.plan import Plan, Setting
 from servebench.report.fold import Fold, Text
 from servebench.tables.files import Row, rows_of
-from servebench.words import LANGUAGES, labels, spoken, words
-from servebench.words import comparisons as said_comparisons
+from servebench.words import labels, spoken, words
+from servebench.words.claims import measure, task
 from servebench.words.numbers import digits
 
 NUMBERS = ("characters_mean", "tokens_mean")
@@ -47,61 +47,71 @@ def _target_notes(target: Setting, plan: Plan) -> Iterator[tuple[str, Any]]:
 
 
 def comparisons(tables: Mapping[str, pa.Table]) -> list[Fold]:
-    """Fill the comparisons with the baseline, by measure, each with its sentence and the flips in both directions."""
-    heads = [_word(name) for name in ("target", "repeat", "said", "difference", "p", "questions")]
+    """List each repeat's difference to the baseline, by measure, with the flips in both directions.
+
+    What may be concluded from them are the claims of kind `score`.
+    """
+    heads = [_word(name) for name in ("target", "repeat", "difference", "p", "questions", "flips")]
     return [
         Fold(
-            id=compared_id(measure),
-            name=measure,
-            note=_verdicts(rows),
+            id=compared_id(name),
+            name=measure(name),
             heads=heads,
             rows=[
-                (row["target"], str(row["repeat"]), _said(row), _points(row), digits(row["p_holm"]), digits(row["n"]))
+                (row["target"], str(row["repeat"]), _points(row), digits(row["p_holm"]), digits(row["n"]), _flips(row))
                 for row in rows
             ],
-            open=any(row["verdict"] == "difference" for row in rows),
         )
-        for measure, rows in _by(rows_of(tables, "comparisons"), "measure").items()
+        for name, rows in _by(rows_of(tables, "comparisons"), "measure").items()
     ]
 
 
-def compared_id(measure: str) -> str:
+def compared_id(name: str) -> str:
     """Return the id of a measure's comparisons on the page."""
-    return f"compared-{measure}"
-
-
-def _verdicts(rows: Sequence[Row]) -> Mapping[str, str]:
-    counts = {
-        name: sum(row["verdict"] == verdict for row in rows)
-        for name, verdict in (("found", "difference"), ("impossible", "cannot_be_significant"))
-    }
-    return spoken("page.evaluated.verdicts", all=len(rows), **counts)
+    return f"compared-{name}"
 
 
 def _points(row: Row) -> str:
     return f"{row['difference']:+.1f} ({row['low']:+.1f} – {row['high']:+.1f})"
 
 
-def _said(row: Row) -> Mapping[str, str]:
-    """Say the verdict as a sentence, with the flips in both directions beside the baseline's own."""
+def _flips(row: Row) -> Mapping[str, str]:
+    """Say the flips in both directions, beside the baseline's own."""
     known = row["noise_first_only"] is not None
     flips = {"base_only": row["base_only"], "other_only": row["other_only"]}
     if known:
         flips |= {"first": row["noise_first_only"], "second": row["noise_second_only"]}
-    more = spoken(f"page.evaluated.{'flips' if known else 'flips_once'}", **flips)
-    stop = {"en": ". ", "ja": "。"}
-    verdict = said_comparisons.said(row)
-    return {language: verdict[language] + stop[language] + more[language] for language in LANGUAGES}
+    return spoken(f"page.evaluated.{'flipped' if known else 'flipped_once'}", **flips)
 
 
 def under_load(tables: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
-    """Compare each target beside users with itself on an idle server, by measure, each with its sentence."""
+    """List each target beside users against itself on an idle server, by measure."""
     return [
-        {name: row[name] for name in ("target", "measure", "n", "questions", "base_only", "other_only")}
-        | {"difference": _points(row)}
-        | {"said": said_comparisons.said(row)}
+        {name: row[name] for name in ("target", "n", "questions", "base_only", "other_only")}
+        | {"measure": measure(row["measure"]), "difference": _points(row)}
         for row in rows_of(tables, "under_load")
     ]
+
+
+def agreement(tables: Mapping[str, pa.Table]) -> Fold | None:
+    """List, by task and target, how many questions got the same answer in both repeats."""
+    rows = rows_of(tables, "agreement")
+    if not rows:
+        return None
+    return Fold(
+        id="agreement",
+        name=_word("agreement"),
+        heads=[_word(name) for name in ("task", "target", "same_answer", "same_text")],
+        rows=[
+            (
+                task(row["task"]),
+                row["target"],
+                f"{100 * row['same_answer_share']:.1f} % ({row['same_answer']}/{row['n']})",
+                f"{100 * row['same_text_share']:.1f} %",
+            )
+            for row in sorted(rows, key=lambda row: row["task"])
+        ],
+    )
 
 
 def proofreading(tables: Mapping[str, pa.Table]) -> list[Fold]:
@@ -131,7 +141,7 @@ def positions(tables: Mapping[str, pa.Table]) -> Fold | None:
         at = {row["position"]: f"{row['correct']}/{row['gold']} ({row['chosen']})" for row in own}
         lines.append((target, str(repeat), *(at.get(place, "–") for place in places), digits(own[0]["p"])))
     heads: list[Text] = [_word("target"), _word("repeat"), *map(str, places), _word("chi_square")]
-    return Fold(id="positions", name="jcommonsenseqa", heads=heads, rows=lines)
+    return Fold(id="positions", name=task("jcommonsenseqa"), heads=heads, rows=lines)
 
 
 def replies(tables: Mapping[str, pa.Table]) -> list[Fold]:
@@ -140,8 +150,8 @@ def replies(tables: Mapping[str, pa.Table]) -> list[Fold]:
     counted = ("n", *NUMBERS, *NO_ANSWER, *LEAKS)
     heads = [_word(name) for name in ("target", "answered", *counted[1:])]
     return [
-        Fold(id=f"replies-{measure}", name=measure, heads=heads, rows=list(_repeats(own, counted)))
-        for measure, own in _by(rows, "measure").items()
+        Fold(id=f"replies-{name}", name=measure(name), heads=heads, rows=list(_repeats(own, counted)))
+        for name, own in _by(rows, "measure").items()
     ]
 
 

@@ -19,7 +19,7 @@ from servebench.words.marks import phrase
 from servebench.words.numbers import digits, span
 
 # The questions of the first screen with the kinds of claims that answer them, and where on the page the rest is.
-QUESTIONS = (("many", ("capacity", "people")), ("which", ("leader",)), ("right", ("score",)))
+QUESTIONS = (("many", ("capacity", "objective", "people")), ("which", ("leader",)), ("right", ("score",)))
 WHERE = {"many": "h-line", "which": "h-compared", "right": "h-evaluated"}
 VERDICTS = ("lower", "higher", "none_detected", "too_few_questions", "not_judged")  # of scores, as they are told
 MOST = 3  # claims of a kind on the first screen
@@ -31,7 +31,7 @@ def first(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> dict[str, Any
     leading = verdicts.headline(found)
     return {
         "failures": [claim for claim in leading if claim.kind == "coverage"],
-        "number": next(map(number, (claim for claim in leading if claim.kind == "capacity")), None),
+        "number": next((number(claim) for claim in leading if claim.kind in ("capacity", "objective")), None),
         "answers": [_answer(name, [claim for claim in leading if claim.kind in kinds]) for name, kinds in QUESTIONS],
         "named": _named(leading, plan),
         "scores": scores(tables, found),
@@ -44,9 +44,9 @@ def first(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> dict[str, Any
 def number(claim: Claim) -> dict[str, Any]:
     """Return the largest number of users within the target: `at_least` where more may be, `users` None where none."""
     return {
-        "users": claim.users,
+        "users": claim.values.get("most") if claim.kind == "objective" else claim.users,
         "at_least": claim.verdict in ("at_least", "open"),
-        "valid": claim.values["valid"],
+        "valid": claim.values.get("valid", True),
     }
 
 
@@ -88,7 +88,7 @@ def _named(leading: Iterable[Claim], plan: Plan) -> list[Setting]:
     """List the settings that the first screen speaks of, each once."""
     names: list[str] = []
     for claim in leading:
-        if claim.kind == "capacity":
+        if claim.kind in ("capacity", "objective"):
             names += claim.subjects
         elif claim.kind == "leader":
             names += [claim.values["first"], *(claim.values.get("others") or [claim.values.get("second")])]

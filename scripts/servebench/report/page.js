@@ -57,12 +57,50 @@
     tip.style.top = `${Math.min(event.clientY + 14, innerHeight - tip.offsetHeight - 12)}px`;
   }
 
+  // The tip of a mark, by touch or keyboard. Vega keeps what a mark stands for in its element's __data__.
+  const marks = (chart) => [...chart.querySelectorAll("svg path, svg text")].filter((mark) => mark.__data__?.tooltip);
+  function tell(mark, chart) {
+    chart.querySelector("[data-told]")?.removeAttribute("data-told");
+    mark.dataset.told = "";
+    const box = mark.getBoundingClientRect();
+    tooltip(null, { clientX: box.right, clientY: box.bottom }, null, mark.__data__.tooltip);
+  }
+  function hush(chart) {
+    chart.querySelector("[data-told]")?.removeAttribute("data-told");
+    tip.hidden = true;
+  }
+  function reach(chart) {
+    chart.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") return hush(chart);
+      const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+      const found = marks(chart);
+      if (!step || !found.length) return;
+      event.preventDefault();
+      const at = found.findIndex((mark) => "told" in mark.dataset);
+      const next = found[at < 0 ? (step > 0 ? 0 : found.length - 1) : (at + step + found.length) % found.length];
+      next.scrollIntoView({ block: "nearest", inline: "nearest" });
+      tell(next, chart);
+    });
+    chart.addEventListener("blur", () => hush(chart));
+    chart.addEventListener("pointerup", (event) => {
+      if (event.pointerType !== "touch") return;
+      const far = (mark) => {
+        const box = mark.getBoundingClientRect();
+        const dx = Math.max(box.left - event.clientX, event.clientX - box.right, 0);
+        return Math.hypot(dx, Math.max(box.top - event.clientY, event.clientY - box.bottom, 0));
+      };
+      const nearest = marks(chart).map((mark) => [far(mark), mark]).sort(([a], [b]) => a - b)[0];
+      setTimeout(() => (nearest && nearest[0] < 28 ? tell(nearest[1], chart) : hush(chart)));
+    });
+  }
+
   async function show(element, spec) {
     // Into a child: vega-embed changes the role and the label of what it draws into.
     await vegaEmbed(element.firstElementChild, spec, { renderer: "svg", actions: false, defaultStyle: false, tooltip });
     element.querySelector("svg").setAttribute("aria-hidden", "true");
-    // What scrolls sideways must be reachable by keyboard.
-    if (element.scrollWidth > element.clientWidth) element.tabIndex = 0; else element.removeAttribute("tabindex");
+    // Its marks are reached by arrow keys; what scrolls sideways must be reachable, too.
+    if (marks(element).length || element.scrollWidth > element.clientWidth) element.tabIndex = 0;
+    else element.removeAttribute("tabindex");
   }
 
   // Draw, measure what labels and legends take, and draw again so that it fits. The last call for a chart wins.
@@ -89,7 +127,7 @@
   const near = new IntersectionObserver((entries) => {
     for (const entry of entries) if (entry.isIntersecting && !turns.has(entry.target)) draw(entry.target);
   }, { rootMargin: "900px" });
-  charts.forEach((chart) => near.observe(chart));
+  charts.forEach((chart) => { near.observe(chart); reach(chart); });
 
   function language(code) {
     root.lang = root.dataset.language = code;
@@ -114,17 +152,21 @@
     redraw();
   });
   document.getElementById("print").addEventListener("click", () => print());
+  document.getElementById("print-all")?.addEventListener("click", () => { all = true; print(); });
 
-  // Paper is white and of one width; every chart is on it.
-  let before = null;
+  // Paper is white and of one width. What is folded stays so, unless all of it is asked for.
+  let before = null, all = false;
   addEventListener("beforeprint", () => {
     before = root.dataset.theme;
     root.dataset.theme = "light";
-    for (const chart of charts) draw(chart, 680);
-    for (const details of document.querySelectorAll("details:not([open])")) { details.open = true; details.dataset.closed = ""; }
+    root.toggleAttribute("data-all", all);
+    if (all) for (const details of document.querySelectorAll("details:not([open])")) { details.open = true; details.dataset.closed = ""; }
+    for (const chart of charts) if (chart.checkVisibility()) draw(chart, 680);
   });
   addEventListener("afterprint", () => {
+    all = false;
     root.dataset.theme = before;
+    root.removeAttribute("data-all");
     for (const details of document.querySelectorAll("details[data-closed]")) { details.open = false; delete details.dataset.closed; }
     redraw();
   });

@@ -18,22 +18,43 @@ from altair.utils.schemapi import debug_mode
 from markupsafe import Markup
 
 import servebench
-from servebench import charts, claims
+from servebench import charts, claims, verdicts
 from servebench import plan as planning
 from servebench.charts.files import javascript
 from servebench.charts.style import ENGINES, FAINT, INK, LINE, MUTED, PAPER, Style
+from servebench.claims import Claim
 from servebench.plan import Plan
 from servebench.plan.layout import Layout
 from servebench.report import content, evaluated, first, published
-from servebench.report.spoken import HERE, attribute, both, claim, counted, hover, mark, own_text, scored
+from servebench.report.spoken import (
+    HERE,
+    attribute,
+    both,
+    claim,
+    counted,
+    hover,
+    mark,
+    own_text,
+    scored,
+    under_load_note,
+)
 from servebench.tables import SCHEMAS, read_all
 from servebench.tables import published as published_json
 from servebench.tables.files import Row, rows_of
 from servebench.words import LANGUAGES, labels, words
+from servebench.words.claims import said as claim_said
 from servebench.words.numbers import digits
 
 ANSWERS = ("score", "equivalence")  # kinds of claims about evaluated answers
-OTHERS = ("people", "queue", "memory", "cost", "energy", "under_load")  # kinds that are told one below the other
+OTHERS = (
+    "objective",
+    "people",
+    "queue",
+    "memory",
+    "cost",
+    "energy",
+    "under_load",
+)  # kinds that are told one below the other
 QUICKSTART = ("config/config.yaml",)  # the configuration when none is named
 
 
@@ -60,7 +81,7 @@ def page(tables: Mapping[str, pa.Table], plan: Plan, style: Mapping[str, Any] | 
         loader=jinja2.FileSystemLoader(HERE), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
     environment.globals.update(own=own_text, mark=mark, hover=hover, claim=claim, digits=digits)
-    environment.globals.update(told=counted, scored=scored)
+    environment.globals.update(told=counted, scored=scored, under_load_note=under_load_note)
     environment.globals["named"] = _chart_name
     environment.globals.update(t=partial(both, rounds=plan.rounds), attribute=partial(attribute, rounds=plan.rounds))
     shown = {figure["name"] for figure in figures}
@@ -93,6 +114,7 @@ def page(tables: Mapping[str, pa.Table], plan: Plan, style: Mapping[str, Any] | 
         positions=evaluated.positions(tables),
         replies=evaluated.replies(tables),
         under_load=evaluated.under_load(tables),
+        agreement=evaluated.agreement(tables),
         starts=content.cold_starts(tables),
         published=published.figures(tables),
         published_cells=published.cells(tables),
@@ -169,12 +191,23 @@ def drawn(
             title = made.pop("title")
             subtitle = title["subtitle"]
             joined = (" " if language == "en" else "").join(subtitle)
-            said[language] = {"title": title["text"], "subtitle": joined, "alt": made.get("description", "")}
+            found = " ".join(claim_said(claim)[language] for claim in finding(tables, name, run))
+            alt = f"{made.get('description', '')} {found}".strip()
+            said[language] = {"title": title["text"], "subtitle": joined, "alt": alt}
             datasets |= made.pop("datasets", {})
             specifications[key][language] = made
-        figures.append({"name": name, "run": run, "key": key, "said": said})
+        listed = content.charted(tables, name, run, key)
+        figures.append({"name": name, "run": run, "key": key, "said": said, "listed": listed})
     pairs = [*ENGINES.values(), INK, FAINT, MUTED, PAPER, LINE]
     return figures, {"charts": specifications, "datasets": datasets, "colours": [list(pair) for pair in pairs]}
+
+
+def finding(tables: Mapping[str, pa.Table], name: str, run: str) -> list[Claim]:
+    """List the claims that say what a chart shows."""
+    leading = verdicts.headline(claims.of(tables, run))
+    found = [claim for claim in leading if claim.kind in charts.CHARTS[name].finds]
+    rest = [claim for claim in claims.of(tables, run) if claim.kind in charts.CHARTS[name].finds]
+    return found[:2] or rest[:1]
 
 
 def _client(tables: Mapping[str, pa.Table]) -> Row | None:

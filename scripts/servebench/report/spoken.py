@@ -10,6 +10,7 @@ from markupsafe import Markup, escape
 
 from servebench.claims import Claim
 from servebench.marks import Mark
+from servebench.plan.types import UnderLoad
 from servebench.words import COMMA, LANGUAGES, claims, marks, spoken, words
 
 HERE = Path(__file__).parent
@@ -78,3 +79,16 @@ def scored(found: Mapping[str, Any]) -> Markup:
             all=found["all"], baseline=found["baseline"], counts=COMMA[language].join(parts)
         )
     return _spans(texts)
+
+
+def under_load_note(load: UnderLoad) -> Markup:
+    """Write how the answers under load were asked, in both languages."""
+    names = claims.task(load.task)
+    return _spans(
+        {
+            language: spoken(
+                "page.evaluated.under_load_note", questions=load.questions, users=load.users, task=names[language]
+            )[language]
+            for language in LANGUAGES
+        }
+    )

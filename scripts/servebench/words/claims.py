@@ -95,7 +95,7 @@ def _values(claim: Claim, language: str) -> dict[str, str]:
     if "memory" in values:
         filled |= {"memory": words(f"claims.memories.{values['memory']}")[language]}
     if "measure" in values:
-        filled |= {"measure": words(f"claims.measures.{values['measure']}")[language]}
+        filled |= {"measure": measure(values["measure"])[language]}
     if "parts" in values:
         filled |= {"parts": comma.join(words(f"claims.parts.{part}")[language] for part in values["parts"])}
     if "differs" in values:
@@ -103,6 +103,16 @@ def _values(claim: Claim, language: str) -> dict[str, str]:
     if "reasons" in values:
         filled |= {"reasons": comma.join(_reason(reason, language) for reason in values["reasons"])}
     return filled
+
+
+def measure(name: str) -> dict[str, str]:
+    """Name a measure of the evaluations in each language."""
+    return dict(words(f"claims.measures.{name}"))
+
+
+def task(name: str) -> dict[str, str]:
+    """Name a task of the evaluations in each language."""
+    return dict(words(f"claims.tasks.{name}"))
 
 
 def differs(what: str) -> dict[str, str]:
