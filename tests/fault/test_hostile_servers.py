@@ -134,7 +134,9 @@ def test_attaching_ends_in_time_with_a_reason(how: str, tmp_path: Path) -> None:
 def test_a_redirect_says_where_it_leads(tmp_path: Path) -> None:
     with Hostile(REPLIES["a redirect"]) as double:
         double.turned = True
-        with pytest.raises(LaunchFailed, match=r"HTTP 307, which leads to https://elsewhere\.invalid/"):
+        with pytest.raises(
+            LaunchFailed, match=r"HTTP 307 \(Location https://elsewhere\.invalid/.*\) for POST http://127\.0\.0\.1"
+        ):
             with attached(double, tmp_path, 1.0):
                 pass
 

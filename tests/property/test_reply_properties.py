@@ -2,6 +2,7 @@
 
 import json
 
+import httpx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -45,7 +46,7 @@ def test_a_stream_of_any_json_becomes_records(events):
 @given(st.one_of(EVENTS, st.binary(max_size=40)))
 def test_a_document_of_any_bytes_is_a_completion_or_a_reason(document):
     try:
-        reply = completion(200, document)
+        reply = completion(httpx.Response(200), document)
     except ReplyError as error:
         assert str(error).encode()  # text that a table can hold
     else:

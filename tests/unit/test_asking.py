@@ -83,3 +83,14 @@ def test_a_reply_that_cannot_be_decompressed_is_a_failed_one_and_is_not_asked_fo
     failed = asyncio.run(ask()).failed
     assert failed and failed.startswith("DecodingError: ")
     assert len(asked) == 1
+
+
+def test_a_refused_question_says_the_status_the_address_asked_and_where_it_points() -> None:
+    moved = httpx.Response(307, headers={"location": "https://elsewhere.invalid/"}, content=b"moved")
+
+    async def asked() -> Answer:
+        async with httpx.AsyncClient(transport=httpx.MockTransport(lambda _: moved)) as client:
+            return await complete(client, "http://there/v1/chat/completions?key=a", {})
+
+    told = "HTTP 307 (Location https://elsewhere.invalid/) for POST http://there/v1/chat/completions: moved"
+    assert asyncio.run(asked()).failed == told

@@ -117,7 +117,9 @@ def test_a_reply_of_one_character_is_what_broken_logits_look_like() -> None:
 
 
 def test_a_failed_or_endless_request_is_no_reply() -> None:
-    assert probe({"error": {"message": "boom"}}, 500)[0][2].startswith("HTTP 500: ")
+    assert probe({"error": {"message": "boom"}}, 500)[0][2].startswith(
+        "HTTP 500 for POST http://far.invalid/v1/chat/completions: "
+    )
     assert probe(reply(finish=None, content="Par"))[0][2].startswith("no token came")
     assert probe({"choices": []})[0][2].startswith("not a chat completion")
     assert probe(reply(usage={"prompt_tokens": 0}, content="Paris.")) == [("usage.prompt_tokens", "at least 1", 0)]

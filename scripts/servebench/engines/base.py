@@ -333,10 +333,7 @@ def ask(adapter: Adapter, client: httpx.Client, max_tokens: int) -> Completion:
     response = client.post(
         adapter.chat_url, json=content, timeout=httpx.Timeout(PROBE_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
     )
-    if response.is_redirect:
-        place = response.headers.get("location", "nowhere")
-        raise ReplyError(f"HTTP {response.status_code}, which leads to {place:.200}", response.status_code)
-    answer = completion(response.status_code, response.content)
+    answer = completion(response, response.content)
     if answer.finish_reason is None or not (answer.text or answer.reasoning or answer.completion_tokens):
         raise ReplyError(f"no token came: {evidence(response.content)}")
     return answer

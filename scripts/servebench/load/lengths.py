@@ -208,7 +208,7 @@ def _answer(client: httpx.Client, endpoint: Endpoint, messages: list[dict[str, A
     over = {key: value for key, value in endpoint.extra.items() if key not in (*body.LIMITS, "stream_options")}
     try:
         response = client.post(endpoint.chat_url, json=body.build(base, over))
-        return completion(response.status_code, response.content)
+        return completion(response, response.content)
     except (httpx.HTTPError, ReplyError) as error:
         status = error.status if isinstance(error, ReplyError) else None
         remedy = reach.refusal_remedy(endpoint.chat_url, status) or "is the server up?"

@@ -17,6 +17,7 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+import httpx
 import msgspec
 
 from servebench.machine.untrusted import redacted, shown
@@ -177,14 +178,16 @@ class Completion:
     reasoning_tokens: int | None
 
 
-def completion(status: int, content: bytes) -> Completion:
-    """Read the response to a request that was not streamed.
+def completion(response: httpx.Response, content: bytes) -> Completion:
+    """Read the response to a request that was not streamed; `content` is its body.
 
-    Raises ReplyError for everything that is not a chat completion; its message begins with "HTTP" for an error status.
+    Raises ReplyError for everything that is not a chat completion; its message begins with `refusal` for an error
+    status.
     """
-    said = evidence(content)
-    if not 200 <= status < 300:
-        raise ReplyError(f"HTTP {status}: {said}", status)
+    said, status = evidence(content), response.status_code
+    if not response.is_success:
+        url, place = str(response.request.url.copy_with(query=None)), response.headers.get("location", "")
+        raise ReplyError(f"{refusal(status, url, place)}: {said}", status)
     event = decode(content)
     if event is None or event.failed or not event.choices:
         raise ReplyError(f"not a chat completion: {said}")
@@ -202,6 +205,11 @@ def completion(status: int, content: bytes) -> Completion:
         completion_tokens=usage.completion_tokens,
         reasoning_tokens=usage.reasoning_tokens,
     )
+
+
+def refusal(status: int, url: str, location: str) -> str:
+    """Say which HTTP status came in place of a 2xx, where it points ("": nowhere), and from which address."""
+    return shown(f"HTTP {status}{f' (Location {location:.500})' if location else ''} for POST {url}")
 
 
 def evidence(content: bytes) -> str:

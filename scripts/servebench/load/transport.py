@@ -24,6 +24,7 @@ from servebench.load import reach
 from servebench.load.bounded import MOST_BYTES
 from servebench.load.exchange import Exchange
 from servebench.load.limits import too_many_open
+from servebench.load.reply import refusal
 
 _NS = 1_000_000_000
 # Longest time from [DONE] to the end of the HTTP message, which servers send in a packet of its own.
@@ -157,8 +158,7 @@ class Connection(asyncio.Protocol):
             self._exchange.http_status = status
             if status >= 300:
                 places = b", ".join(self._values(b"location")).decode(errors="replace")
-                location = f" (Location {places:.500})" if places else ""
-                self._exchange.refusal = f"HTTP {status}{location} for POST {self.url}"
+                self._exchange.refusal = refusal(status, self.url, places)
             codings = self._codings(b"transfer-encoding")
             for header, known in ((b"transfer-encoding", b"chunked"), (b"content-encoding", b"")):
                 if strange := self._codings(header) - {b"", b"identity", known}:

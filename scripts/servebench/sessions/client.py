@@ -81,8 +81,8 @@ async def complete(client: httpx.AsyncClient, url: str, content: Mapping[str, An
     return Answer(**got, latency_s=round(time.monotonic() - began, 6))
 
 
-async def _bounded(client: httpx.AsyncClient, url: str, content: Mapping[str, Any]) -> tuple[int, bytes]:
-    """Return status and body of the response, of which no more than `MOST_BYTES` are read."""
+async def _bounded(client: httpx.AsyncClient, url: str, content: Mapping[str, Any]) -> tuple[httpx.Response, bytes]:
+    """Return the response and its body, of which no more than `MOST_BYTES` are read."""
     async with client.stream("POST", url, json=content) as response:
         if (coding := response.headers.get("content-encoding", "identity")) != "identity":
             raise httpx.DecodingError(f"content-encoding {coding!r:.100}, which nobody asked for")
@@ -91,12 +91,12 @@ async def _bounded(client: httpx.AsyncClient, url: str, content: Mapping[str, An
             blocks.append(block)
             if (size := size + len(block)) > MOST_BYTES:
                 raise httpx.DecodingError(f"the reply goes on after {size} bytes")
-        return response.status_code, b"".join(blocks)
+        return response, b"".join(blocks)
 
 
-def _read(status: int, content: bytes) -> dict[str, Any]:
+def _read(response: httpx.Response, content: bytes) -> dict[str, Any]:
     try:
-        reply = completion(status, content)
+        reply = completion(response, content)
     except ReplyError as error:
         return {"failed": shown(str(error))}
     return {
