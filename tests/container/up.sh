@@ -15,31 +15,7 @@ REGISTRY=127.0.0.1:5000
 PYTHON=$1
 HERE=$(cd "$(dirname "$0")/../.." && pwd)
 
-fail() {
-    echo "tests/container/up.sh: $1" >&2
-    exit 1
-}
-
-running() { # pid file
-    [ -s "$1" ] && kill -0 "$(cat "$1")" 2>/dev/null
-}
-
-within() { # seconds command...
-    local end=$((SECONDS + $1))
-    shift
-    until "$@" >/dev/null 2>&1; do
-        [ $SECONDS -lt $end ] || return 1
-        sleep 0.2
-    done
-}
-
-start() { # name command... : in a session of its own, its output in a log, its pid in a file
-    local name=$1
-    shift
-    running "$STATE/$name.pid" && return
-    setsid "$@" >"$STATE/$name.log" 2>&1 </dev/null &
-    echo $! >"$STATE/$name.pid"
-}
+source "$(dirname "$0")/../services.sh"
 
 install() {
     for program in dockerd docker-registry; do
@@ -61,12 +37,11 @@ copied() { # root, then what ends up in it: programs and libraries with all that
 }
 
 image() { # a minimal root: python3, its library, the wheel, and llama_wheel.py as the entry point
-    local root packages python
+    local root packages python library
     root=$(mktemp -d "$STATE/root.XXXX")
     packages=$("$PYTHON" -c 'import pathlib, xllamacpp; print(pathlib.Path(xllamacpp.__file__).parent)')
     python=$(readlink -f /usr/bin/python3)
     mkdir -p "$root"/{app,tmp,usr/bin,usr/lib/python3/dist-packages,proc,dev,models}
-    local library
     library=$(/usr/bin/python3 -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')
     cp -r --parents "$library" "$root"
     cp -r "$packages" "$root/usr/lib/python3/dist-packages/"
@@ -81,7 +56,12 @@ image() { # a minimal root: python3, its library, the wheel, and llama_wheel.py 
     docker push --quiet $REGISTRY/llama-cpp:wheel
 }
 
+version() { # python
+    "$1" -c 'import sys; print(*sys.version_info[:2], sep=".")'
+}
+
 [ "$(id -u)" = 0 ] || fail "needs root"
+[ "$(version "$PYTHON")" = "$(version /usr/bin/python3)" ] || fail "the wheel is not for /usr/bin/python3"
 mkdir -p "$STATE"
 exec 3>&1 >&2
 install
@@ -93,9 +73,9 @@ storage: {filesystem: {rootdirectory: $STATE/registry}}
 http: {addr: "$REGISTRY"}
 END
 start registry docker-registry serve "$STATE/registry.yml"
-within 60 docker version || fail "docker does not answer; see $STATE/dockerd.log"
+within 60 docker version || fail "docker does not answer; see $STATE/dockerd.out"
 within 20 python3 -c "import urllib.request; urllib.request.urlopen('http://$REGISTRY/v2/')" ||
-    fail "the registry does not answer; see $STATE/registry.log"
+    fail "the registry does not answer; see $STATE/registry.out"
 docker image inspect $REGISTRY/llama-cpp:wheel >/dev/null 2>&1 || image
 echo "DOCKER_HOST=$DOCKER_HOST" >&3
 echo "IMAGE=$(docker image inspect --format '{{index .RepoDigests 0}}' $REGISTRY/llama-cpp:wheel)" >&3

@@ -6,20 +6,7 @@ set -uo pipefail
 STATE=${SLURM_TEST_STATE:-/var/tmp/servebench-slurm}
 MARK="# made by tests/slurm/up.sh"
 
-stop() { # name, program it must still be
-    local file="$STATE/$1.pid" pid
-    [ -s "$file" ] || return 0
-    pid=$(cat "$file")
-    if [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = "$2" ]; then
-        kill -TERM "$pid"
-        for _ in $(seq 100); do
-            kill -0 "$pid" 2>/dev/null || break
-            sleep 0.1
-        done
-        if kill -KILL "$pid" 2>/dev/null; then echo "tests/slurm/down.sh: $2 ($pid) did not end by SIGTERM" >&2; fi
-    fi
-    rm -f "$file"
-}
+source "$(dirname "$0")/../services.sh"
 
 # Jobs first: a slurmstepd outlives its slurmd.
 if [ -s "$STATE/slurmctld.pid" ] && jobs=$(timeout 10 squeue --noheader --format %A) && [ -n "$jobs" ]; then

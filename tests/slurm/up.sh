@@ -16,31 +16,7 @@ NODES=(node1 node2)
 GPUS=2
 HOST=$(hostname -s)
 
-fail() {
-    echo "tests/slurm/up.sh: $1" >&2
-    exit 1
-}
-
-running() { # pid file
-    [ -s "$1" ] && kill -0 "$(cat "$1")" 2>/dev/null
-}
-
-within() { # seconds command...
-    local end=$((SECONDS + $1))
-    shift
-    until "$@" >/dev/null 2>&1; do
-        [ $SECONDS -lt $end ] || return 1
-        sleep 0.2
-    done
-}
-
-start() { # name command... : in a session of its own, its output in a log, its pid in a file
-    local name=$1
-    shift
-    running "$STATE/$name.pid" && return
-    setsid "$@" >"$STATE/$name.out" 2>&1 </dev/null &
-    echo $! >"$STATE/$name.pid"
-}
+source "$(dirname "$0")/../services.sh"
 
 [ "$(id -u)" = 0 ] || fail "must run as root: slurmd starts jobs for users"
 
