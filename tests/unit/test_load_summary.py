@@ -75,3 +75,7 @@ def test_a_calibration_is_announced_and_one_that_is_known_is_not(tmp_path, monke
 
 def test_one_user_is_one():
     assert [load.counted(count) for count in (1, 2)] == ["1 user", "2 users"]
+    assert [load.counted(count, mode) for count, mode in ((1, "open"), (2, "trace"))] == [
+        "1 connection",
+        "2 connections",
+    ]

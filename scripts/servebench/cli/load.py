@@ -94,7 +94,7 @@ def command(
     rows = []
     for place, (count, folder) in enumerate(folders.items()):
         if count in kept:
-            Console(stderr=True).print(f"{counted(count)}: measured already, {folder}", highlight=False)
+            Console(stderr=True).print(f"{counted(count, workload.mode)}: measured already, {folder}", highlight=False)
             requests, (meta, chunks) = pq.read_table(folder / "requests.parquet"), kept[count]
             measured = Measurement(requests, chunks, meta)
         else:
@@ -212,7 +212,7 @@ def expected(workload: Workload, count: int) -> str:
     sent = f", {workload.min_targets} requests" if workload.min_targets else ""
     takes = f": at least {workload.warmup_s + workload.window_s:.0f} s{sent}, and until the last reply"
     takes = "" if whole else takes
-    return f"loading with {counted(count)}{takes}"
+    return f"loading with {counted(count, workload.mode)}{takes}"
 
 
 def phases(console: Console) -> Callable[..., None]:
@@ -227,9 +227,10 @@ def phases(console: Console) -> Callable[..., None]:
     return tell
 
 
-def counted(count: int) -> str:
-    """Count users in words: "1 user", "4 users"."""
-    return f"{count} user{'' if count == 1 else 's'}"
+def counted(count: int, mode: str = "closed") -> str:
+    """Count users in words: "1 user", "4 users"; those of an open loop or a trace are connections."""
+    one = "connection" if MODES[mode].scheduled else "user"
+    return f"{count} {one}{'' if count == 1 else 's'}"
 
 
 def verdict(found: dict[str, Any], line: line_.Line) -> str:
@@ -265,7 +266,7 @@ def _print_summary(
 ) -> None:
     meta = measured.meta
     window = f"{found['window_s']:.1f} s" if found["window_s"] else "nothing"
-    title = f"{model} · {meta.mode} · {counted(meta.users)} · {window}"
+    title = f"{model} · {meta.mode} · {counted(meta.users, meta.mode)} · {window}"
     table = Table(title=title, min_width=56)
     table.add_column("figure")
     table.add_column("value", justify="right")
