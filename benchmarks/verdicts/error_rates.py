@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from servebench.tables.evaluated.statistics import sign_flip_test
 from servebench.verdicts import noise
 
 NOISES = ("equal", "heavy tails", "as published")
@@ -70,6 +71,57 @@ def rates(page: Page, pages: int, seed: int = 1) -> tuple[float, float]:
     return first / pages, second / pages
 
 
+@dataclass(frozen=True)
+class Exam:
+    """Targets that answer as the baseline does, on `measures` of `questions` each, twice.
+
+    A question is easy, hard or between (`right`: the mean share of right answers); `steady`: the chance that the second
+    repeat of an answer is as right as the first.
+    """
+
+    targets: int
+    measures: int
+    questions: int
+    right: float = 0.76
+    steady: float = 0.9
+
+    def false_claims(self, random: np.random.Generator) -> int:
+        """Count the differences claimed among targets that do not differ (kinds `score` and `under_load`)."""
+        chances = []
+        for _ in range(self.measures):
+            eased = random.beta(2 * self.right, 2 * (1 - self.right), self.questions)
+            base, *others = (self._answers(eased, random) for _ in range(self.targets + 1))
+            chances += [sign_flip_test(other - base) for other in others]
+        return sum(noise.rejected(chances))
+
+    def _answers(self, eased: np.ndarray, random: np.random.Generator) -> np.ndarray:
+        first = random.random(len(eased)) < eased
+        again = np.where(random.random(len(eased)) < self.steady, first, random.random(len(eased)) < eased)
+        return first.astype(np.int64) + again
+
+
+def exam_rate(exam: Exam, pages: int, seed: int = 1) -> float:
+    """Return the share of pages with a false difference between answers."""
+    random = np.random.default_rng(seed)
+    return sum(exam.false_claims(random) > 0 for _ in range(pages)) / pages
+
+
+def across_rate(page: Page, pages: int, seed: int = 1) -> float:
+    """Return the share of comparisons of two equal experiments (`servebench compare`) with a false difference."""
+    random = np.random.default_rng(seed)
+    found = 0
+    for _ in range(pages):
+        one, other = (page.rows(random).reshape(-1, page.rounds) for _ in range(2))
+        known = noise.noise([list(cell) for cell in (*one, *other)])
+        found += any(noise.rejected([noise.ratio(list(a), list(b), known).p for a, b in zip(one, other, strict=True)]))
+    return found / pages
+
+
+def exams() -> Iterator[Exam]:
+    for targets, measures, questions in ((2, 1, 40), (2, 4, 40), (5, 4, 250), (5, 4, 1119)):
+        yield Exam(targets=targets, measures=measures, questions=questions)
+
+
 def grid() -> Iterator[Page]:
     for kind, rounds, (cells, settings) in itertools.product(
         NOISES, (2, 3, 4, 8), ((8, 2), (20, 2), (20, 4), (53, 2), (53, 4), (53, 9))
@@ -88,6 +140,13 @@ def main() -> None:
         leader, difference = rates(page, pages)
         where = f"{page.noise} | {page.rounds} | {page.cells} | {page.settings}"
         print(f"| {where} | {leader:.3f} | {difference:.3f} |", flush=True)
+    print("\n| noise | rounds | cells | false difference between two experiments |\n|---|---|---|---|")
+    for kind, rounds, cells in itertools.product(NOISES, (2, 4), (10, 53)):
+        rate = across_rate(Page(cells, 1, rounds, kind), pages)
+        print(f"| {kind} | {rounds} | {cells} | {rate:.3f} |", flush=True)
+    print("\n| targets | measures | questions | false difference between answers |\n|---|---|---|---|")
+    for exam in exams():
+        print(f"| {exam.targets} | {exam.measures} | {exam.questions} | {exam_rate(exam, pages):.3f} |", flush=True)
     print("\n| noise | rounds | a lead of 5 % is found | of 10 % | of 20 % |\n|---|---|---|---|---|")
     for kind, rounds in itertools.product(NOISES, (2, 3, 4, 8)):
         found = [rates(Page(53, 4, rounds, kind, lead), pages)[0] for lead in (0.05, 0.1, 0.2)]

@@ -4,7 +4,7 @@ validate`, whose tables are in docs/verdicts.md)."""
 import itertools
 
 import pytest
-from error_rates import NOISES, Page, rates
+from error_rates import NOISES, Exam, Page, across_rate, exam_rate, rates
 
 from servebench.verdicts.noise import Noise, gap, noise, ratio, rejected
 
@@ -18,6 +18,16 @@ TWENTY = [(100.0, 102.0), (50.0, 49.0), (10.0, 10.1), (7.0, 7.2), (80.0, 78.0)] 
 def test_false_claims_are_at_most_five_in_a_hundred_pages(kind: str, rounds: int, cells: int, settings: int) -> None:
     leader, difference = rates(Page(cells, settings, rounds, kind), pages=150)
     assert max(leader, difference) <= 0.05 + 0.02  # 150 pages: two thirds of a standard error beyond 5 %
+
+
+@pytest.mark.parametrize("kind", NOISES)
+def test_two_equal_experiments_differ_in_at_most_five_of_a_hundred_comparisons(kind: str) -> None:
+    assert across_rate(Page(cells=30, settings=1, rounds=2, noise=kind), pages=150) <= 0.05 + 0.02
+
+
+@pytest.mark.parametrize("exam", [Exam(2, 1, 40), Exam(5, 4, 250)], ids=["few", "many"])
+def test_equal_answers_differ_in_at_most_five_of_a_hundred_experiments(exam: Exam) -> None:
+    assert exam_rate(exam, pages=100) <= 0.05 + 0.03
 
 
 def test_a_true_lead_of_a_tenth_is_found_mostly_with_two_rounds_and_nearly_always_with_three() -> None:
