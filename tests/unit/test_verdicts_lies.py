@@ -187,6 +187,31 @@ def test_a_miss_on_a_throttled_machine_bounds_nothing_without_a_word() -> None:
     assert "not all valid" in said(capacity)["en"] and "有効でない" in said(capacity)["ja"]
 
 
+@pytest.mark.parametrize(
+    "weakness",
+    [{"cached_share": 0.98}, {"engine_version": ("b1", "b2")}, {"engine_build": ("x", "y")}],
+    ids=["98 % cached", "two versions", "two builds"],
+)
+def test_work_that_was_not_done_or_not_by_one_engine_leads_nothing(weakness: dict[str, Any]) -> None:
+    plan = plan_of(dict.fromkeys(NAMES, (8,)))
+    ((column, value),) = weakness.items()
+    odd = [
+        row(
+            plan,
+            "llama-np64",
+            8,
+            n,
+            output_tok_s=900.0,
+            **{column: value[n - 1] if isinstance(value, tuple) else value},
+        )
+        for n in (1, 2)
+    ]
+    found = concluded(plan, [*both(plan, "llama-np16", 8), *odd])
+    leader = only(found, "leader", figure="output_tok_s")
+    assert (leader.values["first"], leader.values["excluded"]) == ("llama-np16", ["llama-np64"])
+    assert only(found, "capacity", subjects=["llama-np64"]).values["valid"] is False
+
+
 def test_nothing_measured_at_all_is_not_nothing_served() -> None:
     plan = plan_of({"llama-np16": (1, 8)})
     found = concluded(plan, [])

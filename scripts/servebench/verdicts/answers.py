@@ -23,20 +23,21 @@ _NO_LOAD = ("no_load", "load_failed")
 def under_load(tables: Mapping[str, pa.Table]) -> Iterator[Claim]:
     """Yield a claim for each target × measure that was asked beside a load and of an idle server: one family (Holm)."""
     compared = list(rows_of(tables, "under_load"))
-    reasons = [_not_judged_under_load(tables, row) for row in compared]
+    replies = rows_of(tables, "answers") if compared else []
+    reasons = [_not_judged_under_load(tables, replies, row) for row in compared]
     chances = [None if why else float(row["p"]) for row, why in zip(compared, reasons, strict=True)]
     for row, why, beyond in zip(compared, reasons, rejected(chances), strict=True):
         yield _score(row, why, beyond, None if beyond or why else _detectable(row, 0.5, chances), kind="under_load")
 
 
-def _not_judged_under_load(tables: Mapping[str, pa.Table], row: Row) -> list[dict[str, Any]]:
+def _not_judged_under_load(tables: Mapping[str, pa.Table], replies: Sequence[Row], row: Row) -> list[dict[str, Any]]:
     """Say why such a comparison says nothing: a side without answers, or a load of which requests failed."""
     why: list[dict[str, Any]] = []
     for name in (row["target"], row["baseline"]):
-        replies = [reply for reply in rows_of(tables, "answers") if reply["target"] == name]
-        lost = sum(reply["outcome"] in (FAILED, *_LOST) for reply in replies)
-        if lost and lost >= UNANSWERED * len(replies):
-            why.append({"kind": "unanswered", "target": name, "lost": lost, "asked": len(replies)})
+        own = [reply for reply in replies if reply["target"] == name]
+        lost = sum(reply["outcome"] in (FAILED, *_LOST) for reply in own)
+        if lost and lost >= UNANSWERED * len(own):
+            why.append({"kind": "unanswered", "target": name, "lost": lost, "asked": len(own)})
     for target in rows_of(tables, "targets"):
         if row["target"].startswith(f"{target['target']} ("):
             kinds = [found.kind for found in target["marks"] if found.kind in _NO_LOAD]
