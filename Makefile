@@ -19,6 +19,16 @@ lint: setup-dev
 	$(BIN)/snakefmt --check Snakefile rules
 	$(BIN)/mypy
 
+# Random faults, many users for long, any bytes into every reader (docs/reliability.md has what was found).
+chaos: setup-dev
+	$(BIN)/python benchmarks/faults/chaos.py --faults 10000
+
+soak: setup-dev
+	$(BIN)/python benchmarks/faults/soak.py --minutes 30 --users 64
+
+fuzz: setup-dev
+	FUZZ_EXAMPLES=20000 $(BIN)/python -m pytest tests/property/test_reader_properties.py --timeout 3600
+
 # Known weaknesses of the locked packages (needs uv and internet access).
 audit:
 	for lock in envs/workflow.lock envs/dev.lock envs/llama-cpp.lock; do uvx pip-audit --disable-pip --requirement $$lock || exit 1; done

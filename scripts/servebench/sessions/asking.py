@@ -19,12 +19,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-import httpx
 import msgspec
 
 import servebench
 from servebench import engines, plan
-from servebench.load import reach
+from servebench.load import bounded
 from servebench.load.beside import Counts, loaded
 from servebench.load.endpoint import Endpoint
 from servebench.machine import cpus
@@ -234,9 +233,7 @@ class _Evaluation:
         """Ask the server for the token ids of each task's first question."""
         endpoint, ids_of = self._endpoint(server), engines.ADAPTERS[self.setting.engine.kind].prompt_tokens
         headers = endpoint.request_headers()
-        with httpx.Client(
-            base_url=server.url, headers=headers, timeout=30.0, trust_env=False, verify=reach.tls()
-        ) as client:
+        with bounded.Client(server.url, timeout_s=30.0, headers=headers) as client:
             return {
                 name: ids_of(client, server.model, Asked(name, 1, questions[0], 0).messages, endpoint.extra)
                 for name, questions in self.questions.items()

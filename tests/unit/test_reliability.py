@@ -1,0 +1,32 @@
+"""docs/reliability.md: every row of the table names a test that is there, and every hostile reply has its rows."""
+
+import ast
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+ROW = re.compile(r"^\|(?: [^|]+ \|){7} `([\w/]+\.py)::(\w+)` \|$", re.M)
+DOCUMENT = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+
+
+def functions(path: Path) -> set[str]:
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+
+
+def test_every_row_names_a_test_that_is_there() -> None:
+    rows = ROW.findall(DOCUMENT)
+    assert len(rows) >= 60
+    assert len(rows) == len(re.findall(r"^\| (?!fault )[^-]", DOCUMENT, re.M))
+    for file, test in rows:
+        assert test in functions(ROOT / "tests" / file), f"{file}::{test}"
+
+
+def test_every_hostile_reply_has_a_row_for_each_moment() -> None:
+    text = (ROOT / "tests" / "fault" / "test_hostile_servers.py").read_text(encoding="utf-8")
+    names = re.findall(r'^    "([^"]+)": lambda', text, re.M)
+    assert len(names) > 20
+    for name in names:
+        moments = re.findall(rf"^\| reply: {re.escape(name)} \| ([^|]+) \|", DOCUMENT, re.M)
+        assert "attaching" in moments, name
+        assert len(moments) == (1 if name in ("a byte now and then", "100 Continue for ever") else 2), name
