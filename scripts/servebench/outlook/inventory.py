@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -68,16 +68,23 @@ def missing(plan: Plan, results: Path) -> list[tuple[Session, list[int]]]:
 
 
 def with_searched(plan: Plan, results: Path) -> Plan:
-    """Return the plan in which the numbers of users that searches have measured stand beside the configured ones.
+    """Return the plan in which the numbers of users that searches have measured stand beside the configured ones."""
+    return with_users(plan, searched_users(plan, results))
 
-    The record of a search of another spec does not count.
-    """
+
+def searched_users(plan: Plan, results: Path) -> dict[str, list[int]]:
+    """Map each setting with a search to the numbers of users measured; the record of another spec does not count."""
     found = {name: _searched(plan, results, setting) for name, setting in plan.settings.items()}
+    return {name: sorted({users for users, _ in made}) for name, made in found.items() if made}
+
+
+def with_users(plan: Plan, found: Mapping[str, Iterable[int]]) -> Plan:
+    """Return the plan in which these settings have these numbers of users beside the configured ones."""
     settings = {
-        name: structs.replace(setting, users=tuple(sorted({*setting.users, *(u for u, _ in found[name])})))
+        name: structs.replace(setting, users=tuple(sorted({*setting.users, *found.get(name, ())})))
         for name, setting in plan.settings.items()
     }
-    return structs.replace(plan, settings=settings, searched=tuple(name for name in found if found[name]))
+    return structs.replace(plan, settings=settings, searched=tuple(found))
 
 
 def _searched(plan: Plan, results: Path, setting: Setting) -> list[tuple[int, int]]:

@@ -1,0 +1,38 @@
+"""What a search for a capacity has measured is part of the experiment, as long as it was of the same spec."""
+
+import json
+
+import pytest
+
+import servebench
+from servebench import configuration, plan
+from servebench.outlook.inventory import further_rounds, with_searched
+from servebench.plan.layout import Layout
+
+
+@pytest.fixture
+def quick():
+    return configuration.read([servebench.ROOT / "config" / "config.yaml"])
+
+
+def record(quick, results, round_, users, spec=None):
+    setting = quick.settings["np4"]
+    path = Layout(results).search(setting, round_)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"spec": spec or plan.digest(plan.search_spec(quick, setting)), "users": users}))
+
+
+def test_searched_numbers_of_users_stand_beside_the_configured_ones(quick, tmp_path):
+    record(quick, tmp_path, 1, [1, 2, 11, 16])
+    record(quick, tmp_path, 3, [11])
+    found = with_searched(quick, tmp_path)
+    assert found.settings["np4"].users == (1, 2, 4, 8, 11, 16) and found.searched == ("np4",)
+    assert found.settings["np1"].users == quick.settings["np1"].users
+    assert [(session.round, users) for session, users in further_rounds(found, tmp_path)] == [(3, 11)]
+    before, after = (plan.search_spec(one, one.settings["np4"]) for one in (quick, found))
+    assert before == after, "a search is the same one whatever it has measured"
+
+
+def test_the_record_of_another_spec_does_not_count(quick, tmp_path):
+    record(quick, tmp_path, 1, [11], spec="0" * 20)
+    assert with_searched(quick, tmp_path) == quick
