@@ -77,7 +77,7 @@ class Workspace:
         command = [str(BIN / "servebench"), *arguments, "--configfile", str(self.folder / "config.yaml")]
         done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True)
         assert done.returncode == code, done.stdout + done.stderr
-        return done.stdout
+        return done.stdout or done.stderr
 
 
 def family(pid: int) -> list[psutil.Process]:

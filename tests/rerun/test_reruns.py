@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import zipfile
@@ -65,7 +66,16 @@ def test_a_run_in_which_settings_fail_makes_the_page_ends_with_the_claims_and_an
     assert told[0] == claimed[0].removeprefix("servebench: ")
     assert "nothing left to measure" not in "\n".join(told)
     assert any(", 2 failed (servebench status says why, and how to try again)" in line for line in told)
-    assert sum(line.startswith("  again: snakemake --cores 1 --force ") for line in told) == 2
+    again = {line.removeprefix("  again: ") for line in told if line.startswith("  again: ")}
+    (command,) = again
+    kept = run.measured()
+    out = run.servebench(*shlex.split(command)[1:4], code=1)  # the remedy is one line that can be pasted
+    assert out.startswith("again: main two")
+    assert len(run.measured().items() - kept.items()) == 2, "only what failed is tried again, and fails again"
+    assert "nothing that failed; what failed: main two" in run.servebench("retry", "main", "one", code=1)
+    del run.config["settings"]["two"]["env"]
+    run.snakemake("all")
+    assert run.servebench("retry").startswith("nothing failed")
 
 
 def records(folder):

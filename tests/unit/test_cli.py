@@ -40,7 +40,7 @@ def test_a_terminal_that_cannot_show_japanese_ends_nothing(errors: str) -> None:
     command = [*SERVEBENCH, "plan", "--language", "ja", "--configfile", str(ROOT / "config" / "h200.yaml")]
     env = {**os.environ, "PYTHONIOENCODING": f"ascii:{errors}"}
     done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
     assert "\\u" in done.stdout
 
 
@@ -110,7 +110,7 @@ def test_files_and_changes_are_given_as_to_snakemake() -> None:
 
     files = ("--configfile", "config/h200.yaml", "config/rehearsal.yaml")
     one = plan(*files, "--config", "rounds=1", "title=a b")
-    assert one.returncode == 0 and one.stdout.startswith("a b\n"), one.stderr
+    assert one.stderr == "" and one.stdout.startswith("a b\n")
     assert "main, each round" in one.stdout
     alone = plan("--config", "rounds=1")
     assert alone.returncode == 1

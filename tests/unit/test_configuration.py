@@ -74,6 +74,12 @@ def test_the_quick_start_in_order(config):
         (lambda c: c["workload"].pop("window_s"), "workload: lacks window_s, which mode closed needs"),
         (lambda c: c["workload"].update(mode="count"), "workload: lacks requests, which mode count needs"),
         (lambda c: c["workload"].update(prompts="nowhere"), "workload.prompts: 'nowhere' is neither a built-in set"),
+        (lambda c: c["settings"]["np1"].update(context=32), "settings.np1.context: 32 is too small: prompts have "),
+        (lambda c: c["workload"].update(max_tokens=1024), "settings.np1.context: 512 is too small: prompts have "),
+        (
+            lambda c: c["workload"].update(prompts={"tokens": 512}),
+            "settings.np1.context: 512 is too small: prompts have 512 tokens and replies 12; give at least 524",
+        ),
         (lambda c: c["workload"].update(prompts="README.md"), "README.md: is not JSON in UTF-8"),
         (lambda c: c["workload"].update(prompts="config/tasks/proofreading/sentences.jsonl"), "jsonl:1: has ne"),
         (lambda c: c["workload"].update(think="a while"), "workload.think: 'a while' is not a pause; write sec"),

@@ -84,8 +84,8 @@ def test_a_failed_measurement_stands_with_the_command_that_tries_it_again(tmp_pa
     assert (told(lines[0])[1], told(lines[0])[2][:4]) == ("experiment h200", [1, 2, 2, 2])
     assert told(lines[-2])[:2] == ("failed", "main llama-np4 round 1, 1 user")
     assert lines[-2].endswith(": out of memory")
-    assert lines[-1] == f"  again: snakemake --cores 1 --force {path} --configfile config/h200.yaml site.yaml"
-    assert status.report(plan, tmp_path)[0][-1] == f"  again: snakemake --cores 1 --force {path}"
+    assert lines[-1] == "  again: servebench retry main llama-np4 --configfile config/h200.yaml site.yaml"
+    assert status.report(plan, tmp_path)[0][-1] == "  again: servebench retry main llama-np4"
     again = status.report(plan, tmp_path, [Path("my site's 設定.yaml")])[0][-1]
     assert shlex.split(again)[-2:] == ["--configfile", "my site's 設定.yaml"]
     changed = msgspec.structs.replace(plan, overrides=("title=a b",))
@@ -107,13 +107,11 @@ def test_a_damaged_measurement_is_named_and_its_remedy_works(tmp_path: Path) -> 
     kept.link(names[1], path)  # of the other the session failed, and Snakemake has removed what stood for it
     lines, failed = status.report(plan, tmp_path, [Path("site.yaml")])
     assert failed == 2
-    for users, named, file in ((1, "1 user", path), (2, "2 users", kept.path(names[2]))):
+    for named, file in (("1 user", path), ("2 users", kept.path(names[2]))):
         said = f"damaged: main llama-np4 round 1, {named}: {file}: "
         (place,) = (n for n, line in enumerate(lines) if line.startswith(said))
-        assert lines[place + 1] == (
-            f"  again: servebench discard main llama-np4 --round 1 --users {users} --why damaged"
-            " --configfile site.yaml && snakemake --cores 1 all --configfile site.yaml"
-        )
+        assert lines[place + 1] == "  again: servebench retry main llama-np4 --configfile site.yaml"
+    assert status.failures(plan, tmp_path) == [("main", "llama-np4")]
     assert len(list(status.discard(plan, tmp_path, "main", "llama-np4", 1, None, "damaged"))) == 3
     assert not path.exists()
     assert [kept.status(digest) for digest in names.values()] == [None, None]
@@ -263,7 +261,7 @@ def test_a_damaged_line_of_replies_is_no_complete_evaluation_and_its_remedy_is_t
     path = asked.file("mgsm")
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     path.write_text("".join([lines[0], "cut\n", *lines[2:]]), encoding="utf-8")
-    again = f"  again: snakemake --cores 1 --force {asked.path}"
+    again = f"  again: servebench retry evaluations {asked.target.name}"
     said, failed = asked.status()
     assert said[0].startswith(f"damaged: evaluation of {asked.target.name}: {path}:2: ")
     assert (said[1], failed, asked.left()[0]) == (again, 1, 0)
@@ -274,7 +272,7 @@ def test_a_damaged_line_of_replies_is_no_complete_evaluation_and_its_remedy_is_t
 
 
 def test_a_failed_evaluation_stands_with_the_command_that_asks_again(asked: Asked) -> None:
-    again = f"  again: snakemake --cores 1 --force {asked.path}"
+    again = f"  again: servebench retry evaluations {asked.target.name}"
     asked.write("would not start")
     assert asked.status() == ([f"failed: evaluation of {asked.target.name}: would not start", again], 1)
     assert asked.left() == (1, 0)  # what has failed is not waited for

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import re
+import sys
+import termios
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +82,8 @@ def test_a_session_is_shown_while_it_runs_and_no_longer(plan: Plan, tmp_path: Pa
         assert now.left_s == pytest.approx(duration.remaining_s(plan, tmp_path) - 30)
         console = Console(width=200, record=True, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123
         console.print(watch.drawn(now))
-        head, bar, names, values = console.export_text().splitlines()
+        head, bar, names, values, hint = console.export_text().splitlines()
+        assert hint.startswith("q ends")
         assert "1 of 4 measurements" in head
         assert set(bar.strip()) <= set("━╸╺ ")
         assert names.split()[:3] == ["session", "phase", "users"]
@@ -120,7 +124,7 @@ def test_an_evaluation_is_shown_with_its_task_its_questions_and_the_time_left(tm
         with progress.Publisher(tmp_path, next(plan.sessions())):
             console = Console(width=200, record=True, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123
             console.print(watch.drawn(watch.snapshot(plan, tmp_path)))
-            _, _, names, values, session_names, _ = console.export_text().splitlines()
+            _, _, names, values, session_names, _, _ = console.export_text().splitlines()
             assert names.split() == ["evaluation", "phase", "task", "asked", "failed", "left"]
             assert values.split("  ")[0] == "Q4_1" and "12 of 56" in values
             assert session_names.split()[0] == "session"
@@ -187,3 +191,16 @@ def test_it_ends_when_everything_is_measured(plan: Plan, tmp_path: Path, capsys:
             measured(plan, tmp_path, round_, users)
     watch.command(plan, tmp_path, once=False)
     assert re.findall(r"\d+ of \d+|complete", capsys.readouterr().out) == ["4 of 4", "2 of 2", "complete"]
+
+
+def test_a_key_ends_the_view_and_the_terminal_is_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs) as terminal:
+        monkeypatch.setattr(sys, "stdin", terminal)
+        before = termios.tcgetattr(theirs)
+        with watch.keys() as pressed:
+            assert pressed(0) == ""
+            os.write(ours, b"q")
+            assert pressed(10) == "q", "without Enter"
+        assert termios.tcgetattr(theirs) == before
+    os.close(ours)

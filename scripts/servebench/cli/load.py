@@ -175,7 +175,8 @@ _SWEPT = (
 def _sweep_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
     table = Table(title=title)
     for name, heading, _ in _SWEPT:
-        table.add_column(heading, justify="left" if name == "meets_line" else "right")
+        last = name == "meets_line"
+        table.add_column(heading, justify="left" if last else "right", overflow="fold", no_wrap=not last)
     for row in rows:
         cells = ["–" if row[name] is None else form.format(row[name]) for name, _, form in _SWEPT]
         told = marks.told(row["invalid_reasons"], "en") if row["invalid_reasons"] else ""

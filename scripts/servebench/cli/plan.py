@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psutil
@@ -23,10 +24,17 @@ from servebench.plan.layout import RESULTS
 from servebench.words import LANGUAGES
 
 GIB = 2**30
+# An engine can be given about so much of a device's memory; the rest is the driver's.
+MOST_SHARE = 0.95
+# In a line about something that is needed and missing.
+LACKING = ("NOT FOUND", "NOT ENOUGH", "NOT SET", "DOES NOT ANSWER", "this machine has none")
 
 
-def command(plan: Plan, language: str) -> None:
-    """Print the plan, with the configuration's texts in `language` (en or ja). Starts and fetches nothing."""
+def command(plan: Plan, language: str) -> int:
+    """Print the plan, with the configuration's texts in `language` (en or ja). Starts and fetches nothing.
+
+    Returns the exit status: 1 when something that is needed is missing, else 0.
+    """
     if language not in LANGUAGES:
         raise Fault(f"--language: {language!r} is unknown; one of {', '.join(LANGUAGES)}")
     results, cache_root = RESULTS / plan.experiment, cache.root(plan.runtime.cache)
@@ -34,12 +42,15 @@ def command(plan: Plan, language: str) -> None:
     console.print(f"[bold]{escape(say(plan.title, language))}[/bold]")
     for run in plan.runs:
         console.print(settings_table(plan, run))
+    lacking = False
     for heading, lines in sections(plan, results, cache_root, language):
         found = list(lines)
         if found:
             console.print(f"\n[bold]{heading}[/bold]")
             for line in found:
                 console.print(f"  {escape(line)}")
+                lacking |= any(word in line for word in LACKING)
+    return 1 if lacking else 0
 
 
 def settings_table(plan: Plan, run: str) -> Table:
@@ -162,6 +173,7 @@ def memory(plan: Plan, results: Path, cache_root: Path) -> Iterator[str]:
         share = f" in {most.share:.0%} of it" if most.share < 1 else ""
         parts = f"weights {most.weights_gib:.1f}, KV cache {most.cache_gib:.1f}{share}"
         yield f"{name}: at least {most.gib:.1f} GiB for {most.setting} ({parts}), {there:.1f} GiB there{short}"
+        yield from room(known, there)
     unknown = [one.setting for one in found if one.gib is None]
     if unknown:
         yield f"memory not known, before their models are fetched or with their KV cache's type: {', '.join(unknown)}"
@@ -182,6 +194,33 @@ def predicted(plan: Plan, results: Path, cache_root: Path) -> Iterator[str]:
     searched = [one for one in plan.settings.values() if not MODES[one.workload["mode"]].scheduled]
     if searched:
         yield duration.announcement_of_search(plan, searched).removeprefix("servebench: ") + ": snakemake capacity"
+
+
+def room(settings: Sequence[requirements.Memory], there_gib: float) -> Iterator[str]:
+    """Say for how many contexts a device of `there_gib` has room, and what would fit where it has not enough."""
+    fits: dict[str, list[str]] = {}
+    for one in settings:
+        if (contexts := one.contexts(there_gib)) is None or one.context is None:
+            continue
+        told = f"room for {contexts} context{'' if contexts == 1 else 's'} of {one.context:,} tokens"
+        if (one.gib or 0) > there_gib:
+            told += _instead(one, contexts, there_gib)
+        fits.setdefault(told, []).append(one.setting)
+    for told, names in fits.items():
+        yield f"{told}: {', '.join(names)}"
+
+
+def _instead(one: requirements.Memory, contexts: int, there_gib: float) -> str:
+    """Name the value with which a setting that does not fit would."""
+    assert one.weights_gib is not None and one.cache_gib is not None and one.context is not None
+    share = (one.weights_gib + one.cache_gib) / there_gib
+    if one.share < 1 and share <= MOST_SHARE:
+        return f"; the engine's share of the memory would have to be {math.ceil(100 * share)} %"
+    if contexts:
+        return f"; slots: {contexts} would fit"
+    left_gib = there_gib * one.share - one.weights_gib
+    tokens = int(left_gib / (one.cache_gib / one.streams) * one.context) // 256 * 256
+    return f"; context: {tokens} with slots: 1 would fit" if tokens >= 256 else "; the weights alone do not fit"
 
 
 def beside(needed: int, there: int) -> str:

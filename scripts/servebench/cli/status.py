@@ -46,29 +46,48 @@ def report(plan: Plan, results: Path, configfiles: Sequence[Path] = ()) -> tuple
         except Damaged as error:
             failing.append(one.setting.name)
             lines.append(f"damaged: {one}: {error}")
-            lines.append(
-                f"  again: servebench discard {one.setting.run} {one.setting.name} --round {one.round}"
-                f" --users {one.users} --why damaged{given} && snakemake --cores 1 all{given}"
-            )
+            lines.append(f"  again: servebench retry {one.setting.run} {one.setting.name}{given}")
             continue
         if record.status == "failed":
             failing.append(one.setting.name)
             lines.append(f"failed: {one}: {marks.told(record.reason, 'en')}")
-            lines.append(f"  again: snakemake --cores 1 --force {one.path}{given}")
+            lines.append(f"  again: servebench retry {one.setting.run} {one.setting.name}{given}")
     lines = [*_concluded(folder), duration.announcement(plan, folder), *_by_setting(plan, folder, failing), *lines]
     lines += [f"running: {watch.line(said)}" for said in progress.running(folder)]
     failed = len(failing)
     for target in plan.evaluations.targets.values() if plan.evaluations else ():
-        path = Layout(folder).evaluation(target.name)
         line = _evaluation(plan, folder, target)
         lines.append(f"{line.word}: evaluation of {target.name}{line.text}")
         failed += line.word in ("failed", "damaged")
         if line.again:
-            lines.append(f"  again: snakemake --cores 1 --force {path}{given}")
+            lines.append(f"  again: servebench retry {EVALUATIONS} {target.name}{given}")
     for thrown in measurements.Store(folder).discarded():
         where = "{run} {setting} round {round}, ".format(**thrown.place) + counted(thrown.place["users"])
         lines.append(f"discarded {thrown.discarded_at}: {where}: {thrown.why}")
     return lines, failed
+
+
+EVALUATIONS = "evaluations"  # stands for a run where the targets of the evaluations are named
+
+
+def failures(plan: Plan, results: Path) -> list[tuple[str, str]]:
+    """Return the settings with a failed or damaged measurement, as (run, setting), and targets that only a forced run
+    asks again, as (`EVALUATIONS`, target)."""
+    folder = results / plan.experiment
+    failed: dict[tuple[str, str], None] = {}
+    for one in measurements_of(plan, folder):
+        if not one.file.exists():
+            continue
+        try:
+            good = measurements.read_metadata(one.file).status != "failed"
+        except Damaged:
+            good = False
+        if not good:
+            failed[(one.setting.run, one.setting.name)] = None
+    for target in plan.evaluations.targets.values() if plan.evaluations else ():
+        if _evaluation(plan, folder, target).again:
+            failed[(EVALUATIONS, target.name)] = None
+    return list(failed)
 
 
 def discard(

@@ -61,10 +61,10 @@ def show_plan(
     config: Overrides = None,
     language: Annotated[str, Option(help="en or ja, for the texts of the configuration.")] = "en",
 ) -> None:
-    """Show what an experiment measures, how long it takes, what it needs and what is missing. Starts nothing."""
+    """Show what an experiment measures, takes, needs and lacks. Starts nothing. Exit code 1 when something lacks."""
     from servebench.cli import plan as plan_command
 
-    plan_command.command(read_plan(configfile, config), language)
+    raise typer.Exit(plan_command.command(read_plan(configfile, config), language))
 
 
 @app.command("kv-cache")
@@ -151,6 +151,38 @@ def discard(
     found = status.discard(plan, RESULTS, run, setting, round_, users, why, configfile or ())
     for line in found:
         say(line)
+
+
+@app.command()
+def practice(
+    port: Annotated[int, Option(min=1024, max=65535, help="Port on 127.0.0.1.")] = 8000,
+    slots: Annotated[int, Option(min=1, help="Requests that it works on at once.")] = 8,
+    context: Annotated[int, Option(min=16, help="Tokens that a request may use, prompt and reply.")] = 16384,
+    speed: Annotated[
+        float, Option(min=1, help="Tokens per second of one stream; eight together have four times that.")
+    ] = 50,
+    prefill: Annotated[float, Option(min=1, help="Prompt tokens read per second.")] = 5000,
+) -> None:
+    """Serve a simulated model to practise on: every example of the documentation works with it. Needs no engine."""
+    from servebench.cli import practice
+
+    with suppress(KeyboardInterrupt):
+        raise typer.Exit(practice.command(port, slots, context, {"1": speed, "8": 4 * speed}, prefill))
+
+
+@app.command()
+def retry(
+    run: Annotated[str | None, Argument(help="Only a setting of this run; `evaluations` for a target.")] = None,
+    setting: Annotated[str | None, Argument(help="That setting or target.")] = None,
+    configfile: ConfigFiles = None,
+    config: Overrides = None,
+) -> None:
+    """Measure again what failed, and nothing else; the failures stay on record. Runs snakemake."""
+    from servebench.cli import retry
+
+    if (run is None) != (setting is None):
+        raise typer.BadParameter("give both RUN and SETTING, or neither for everything that failed")
+    raise typer.Exit(retry.command(read_plan(configfile, config), RESULTS, run, setting, configfile or ()))
 
 
 @app.command()

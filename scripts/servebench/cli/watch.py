@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import select
+import sys
+import termios
 import time
-from collections.abc import Iterator, Mapping, Sequence
+import tty
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +28,7 @@ from servebench.sessions import progress
 from servebench.sessions.progress import ASKING, LOADING
 
 UNKNOWN = "–"
+HINT = Text("q ends this view; the run goes on", style="dim")
 LIVE_S, PLAIN_S = 1.0, 10.0  # between two updates, on a terminal and elsewhere
 
 
@@ -86,9 +93,10 @@ def drawn(now: Snapshot) -> RenderableType:
     bar = Table.grid()  # a bar outside a table does not end its line
     bar.add_row(ProgressBar(total=now.measurements, completed=now.measured, width=50))
     if not now.running:
-        return Group(Text(_head(now)), bar, Text("nothing runs", style="dim"))
+        return Group(Text(_head(now)), bar, Text("nothing runs", style="dim"), HINT)
     kinds = dict.fromkeys(said["kind"] for said in now.running)
-    return Group(Text(_head(now)), bar, *(_table([s for s in now.running if s["kind"] == kind]) for kind in kinds))
+    tables = (_table([said for said in now.running if said["kind"] == kind]) for kind in kinds)
+    return Group(Text(_head(now)), bar, *tables, HINT)
 
 
 def _table(jobs: Sequence[Mapping[str, Any]]) -> Table:
@@ -169,11 +177,38 @@ def command(plan: Plan, results: Path, *, once: bool) -> None:
         _tell(plan, results, once)
         return
     now = snapshot(plan, results)
-    with Live(drawn(now), console=console, auto_refresh=False) as live:
-        while not now.complete:
-            time.sleep(LIVE_S)
+    with keys() as pressed, Live(drawn(now), console=console, auto_refresh=False) as live:
+        while not now.complete and "q" not in pressed(LIVE_S):
             now = snapshot(plan, results)
             live.update(drawn(now), refresh=True)
+
+
+def _wait(wait_s: float) -> str:
+    time.sleep(wait_s)
+    return ""
+
+
+@contextmanager
+def keys() -> Iterator[Callable[[float], str]]:
+    """Yield a function that waits so many seconds for keys and returns those pressed, without Enter or echo.
+
+    Where the standard input is no terminal it only waits.
+    """
+    if not sys.stdin.isatty():
+        yield _wait
+        return
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+
+    def pressed(wait_s: float) -> str:
+        ready, _, _ = select.select([descriptor], [], [], wait_s)
+        return os.read(descriptor, 64).decode(errors="replace") if ready else ""
+
+    try:
+        tty.setcbreak(descriptor)
+        yield pressed
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 
 
 def _tell(plan: Plan, results: Path, once: bool) -> None:

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, cast
 
@@ -165,6 +166,8 @@ def cross_faults(config: Mapping[str, Any], origin: Origin) -> Iterator[str]:
     for name, setting in config["settings"].items():
         yield from _setting_faults(["settings", name], setting, engines, models, runs, origin)
     yield from _evaluations_faults(config.get("evaluations"), engines, models, origin)
+    for name, setting in config["settings"].items():
+        yield from _room_faults(["settings", name], setting, config, runs, origin)
     for run, entry in runs.items():
         control = (entry or {}).get("control")
         own = [n for n, s in config["settings"].items() if s.get("run", next(iter(runs))) == run]
@@ -189,6 +192,35 @@ def cross_faults(config: Mapping[str, Any], origin: Origin) -> Iterator[str]:
     first, last = config.get("runtime", {}).get("ports", Runtime().ports)
     if first > last:
         yield origin.fault(["runtime", "ports"], f"[{first}, {last}] is not a valid range; give the lower port first")
+
+
+# No tokenizer has as many characters per token, on average over a prompt of prose.
+_MOST_CHARS_PER_TOKEN = 8
+
+
+def _room_faults(
+    path: list[str | int],
+    setting: Mapping[str, Any],
+    config: Mapping[str, Any],
+    runs: Mapping[str, Any],
+    origin: Origin,
+) -> Iterator[str]:
+    """Find a context that cannot hold a prompt and its reply."""
+    context, run = setting.get("context"), setting.get("run", next(iter(runs)))
+    if context is None or run not in runs:
+        return
+    load = workload(config, runs[run])
+    reply = load.get("reply_tokens", load.get("max_tokens"))
+    prompt, about = load.get("prompt_tokens", 0), ""
+    if not isinstance(prompt, int) or not isinstance(reply, int):
+        return
+    if not prompt and "prompts" in load and prompts_path(load["prompts"]).exists() and load["mode"] != "trace":
+        with suppress(Fault):  # told elsewhere
+            shortest = prompt_sets.load(Workload(prompts=str(prompts_path(load["prompts"]))), 0).describe()
+            prompt, about = shortest["prompt_chars"]["min"] // _MOST_CHARS_PER_TOKEN, "at least "
+    if context < prompt + reply:
+        needs = f"prompts have {about}{prompt} tokens and replies {reply}"
+        yield origin.fault([*path, "context"], f"{context} is too small: {needs}; give at least {prompt + reply}")
 
 
 def _fetched(config: Mapping[str, Any]) -> set[str]:

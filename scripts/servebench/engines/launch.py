@@ -36,6 +36,7 @@ from servebench.machine import gpu, host
 from servebench.machine.cpus import allot, numa_nodes
 from servebench.machine.infrastructure import InfrastructureError
 from servebench.machine.lifeline import adopt_orphans
+from servebench.machine.untrusted import shown
 
 GUARD = Path(__file__).with_name("guard.py")
 ALLOWED = re.compile(
@@ -256,7 +257,9 @@ def _until(adapter: Adapter, process: Process, stage: str, deadline: float, atte
     last = "nothing"
     while True:
         if (status := process.exit_status) is not None:
-            raise _failed(adapter, f"ended with status {status} before it was ready{_memory_hint(adapter)}")
+            raise _failed(
+                adapter, f"ended with status {status} before it was ready{_memory_hint(adapter)}{_last_line(adapter)}"
+            )
         if time.monotonic() >= deadline:
             timeout_s = adapter.launch.runtime.ready_timeout_s
             raise _failed(adapter, f"was not ready after {timeout_s:g} s ({stage}: {last})")
@@ -266,6 +269,12 @@ def _until(adapter: Adapter, process: Process, stage: str, deadline: float, atte
         except UNREADABLE as error:
             last = str(error) or type(error).__name__
         time.sleep(POLL_S)
+
+
+def _last_line(adapter: Adapter) -> str:
+    """Return the last line of the engine's log, which mostly says why it ended, as the end of a sentence."""
+    lines = [line.strip() for line in log_tail(adapter.launch.log_path, 30).splitlines() if line.strip()]
+    return f": {shown(lines[-1])[:300]}" if lines else ""
 
 
 def _failed(adapter: Adapter, why: str) -> LaunchFailed:

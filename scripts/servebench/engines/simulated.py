@@ -225,10 +225,20 @@ class Connection(asyncio.Protocol):
             self.answer(200, self.engine.facts())
         elif self.path == "/v1/models":
             self.answer(200, {"object": "list", "data": [{"id": self.engine.machine.model, "object": "model"}]})
+        elif self.path == "/tokenize":
+            self._tokenize()
         elif self.path == "/v1/chat/completions":
             self._complete()
         else:
             self.answer(404, {"error": {"message": f"no such path: {self.path}", "code": 404}})
+
+    def _tokenize(self) -> None:
+        try:
+            tokens = count_tokens(str(json.loads(self.body)["content"]))
+        except (ValueError, KeyError, TypeError) as error:
+            self.answer(400, {"error": {"message": f"not a text to tokenize: {error!r}", "code": 400}})
+            return
+        self.answer(200, {"tokens": [0] * tokens})
 
     def _complete(self) -> None:
         try:
@@ -279,9 +289,8 @@ class Connection(asyncio.Protocol):
             self.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
 
 
-async def main() -> int:
-    """Serve on 127.0.0.1 until SIGTERM."""
-    machine = Machine(**json.loads(sys.argv[1]))
+async def main(machine: Machine) -> int:
+    """Serve on 127.0.0.1 until SIGTERM or SIGINT."""
     if machine.memory_gib and machine.device_gib and machine.memory_gib > machine.device_gib:
         print(f"out of memory: needs {machine.memory_gib:.1f} GiB of {machine.device_gib:.1f} GiB", file=sys.stderr)
         return 1
@@ -302,4 +311,4 @@ async def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main()))
+    sys.exit(asyncio.run(main(Machine(**json.loads(sys.argv[1])))))

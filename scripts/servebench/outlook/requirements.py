@@ -43,6 +43,7 @@ class Memory(Struct, frozen=True, kw_only=True):
     cache_gib: float | None
     streams: int = 1  # that the cache is for, each filling its context
     share: float = 1.0  # share of the device's memory that the engine may take
+    context: int | None = None  # tokens of one stream
 
     @property
     def gib(self) -> float | None:
@@ -50,6 +51,12 @@ class Memory(Struct, frozen=True, kw_only=True):
         if self.weights_gib is None or self.cache_gib is None:
             return None
         return (self.weights_gib + self.cache_gib) / self.share
+
+    def contexts(self, there_gib: float) -> int | None:
+        """Return how many contexts fit beside the weights into the engine's share of a device of `there_gib`."""
+        if self.weights_gib is None or not self.cache_gib:
+            return None
+        return max(0, int((there_gib * self.share - self.weights_gib) / (self.cache_gib / self.streams)))
 
 
 def downloads(plan: Plan, results: Path, cache_root: Path) -> list[Download]:
@@ -130,6 +137,7 @@ def _memory(setting: Setting, results: Path, cache_root: Path) -> Memory:
         cache_gib=_cache_gib(setting, streams, facts.cache(manifest.get("facts") or {})),
         streams=streams,
         share=adapter.memory_share(setting),
+        context=setting.context,
     )
 
 

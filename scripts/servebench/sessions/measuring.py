@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 from msgspec.structs import replace
 
 import servebench
@@ -152,7 +153,7 @@ class Measuring:
                     died = server.pid is not None and not server.alive()
                     raise
         except engines.LaunchFailed as error:
-            log.error("%s: %s", self._name(), error.reason)
+            log.error("%s: %s; the engine's log: %s", self._name(), error.reason, self.context.engine_log)
             failed, untried = (missing[:1], missing[1:]) if died else (missing, [])
             for users in failed:
                 if not self._linked(users):
@@ -234,7 +235,7 @@ class Measuring:
                 self._say(users, measured)
                 return
             self.kept.reject(record, aside, f"others used the device in {foreign} samples")
-            log.warning("%s, %d users: others used the device; measured again", self._name(), users)
+            log.warning("%s, %d users: %s", self._name(), users, self._disturbed(telemetry, foreign, attempt))
         facts = replace(self._served_facts(server, age_s, self.users_before), **_memory(watcher))
         self._keep_failed(users, facts, [mark("foreign_use_every_time", attempts=ATTEMPTS)])
 
@@ -244,6 +245,18 @@ class Measuring:
         if self.min_targets is None or configured.way.ends_itself:
             return configured
         return dataclasses.replace(configured, min_targets=max(self.min_targets, configured.min_targets or 0))
+
+    def _disturbed(self, telemetry: pa.Table, samples: int, attempt: int) -> str:
+        """Say how much of the device others used, what happens now, and how to keep such measurements."""
+        shares = [share for share in telemetry["foreign_utilisation"].to_pylist() if share is not None]
+        told = f"others used the device in {samples} of {len(shares)} samples"
+        told += f", at most {max(shares):.0%} of it" if shares else ""
+        if attempt < ATTEMPTS:
+            return f"{told}; measured again (attempt {attempt + 1} of {ATTEMPTS})"
+        remedy = f"servebench retry {self.setting.run} {self.setting.name} when the device is free, or"
+        return (
+            f"{told}; given up after {ATTEMPTS} attempts: {remedy} runtime: {{foreign_use: {{action: mark}}}} keeps it"
+        )
 
     def _keep_failed(self, users: int, session: SessionFacts, why: Sequence[Mark]) -> None:
         """Write into the store why nothing was measured, unless another session has measured meanwhile."""

@@ -6,7 +6,6 @@ until warm. Slots, queue and speed are the simulator's. Not shown: SGLang's sche
 
 import argparse
 import asyncio
-import json
 import sys
 
 from servebench.engines import simulated
@@ -52,8 +51,7 @@ def main() -> None:
     machine = {"port": given.port, "model": given.served_model_name, "slots": given.max_running_requests}
     machine |= {"context": given.context_length, "decode_tok_s": {"1": 40, "2": 70}, "prefill_tok_s": 2000}
     machine |= {"load_s": 0.3}
-    sys.argv = ["simulated", json.dumps(machine)]
-    sys.exit(asyncio.run(simulated.main()))
+    sys.exit(asyncio.run(simulated.main(simulated.Machine(**machine))))
 
 
 main()
