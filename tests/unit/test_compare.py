@@ -281,3 +281,23 @@ def test_a_summary_of_another_shape_is_named(tmp_path: Path) -> None:
     (tmp_path / "summary.json").write_text("{}")
     with pytest.raises(Fault, match=f"^{tmp_path}/summary.json: is no summary of servebench load"):
         comparison.read(str(tmp_path))
+
+
+def test_a_folder_whose_name_is_markup_is_compared_and_no_measurement_is_written_over(
+    tmp_path: Path, capsys: Any
+) -> None:
+    made = experiment({})
+    folder = tmp_path / "[" / "bold]"
+    tables.write(folder / "tables", {name: made.tables[name] for name in ("settings", "measurements")})
+    (folder / "plan.json").write_text(planning.canonical(planning.reported(made.plan)))
+    compare.command(str(folder), str(folder), None)
+    assert "bold]" in "".join(capsys.readouterr().out.split())
+    measurement = tmp_path / "m.parquet"
+    measurement.write_bytes(b"measured")
+    with pytest.raises(Fault, match=r"--out: .*m\.parquet is a page, in HTML"):
+        compare.command(str(folder), str(folder), measurement)
+    page, other = tmp_path / "page.html", tmp_path / "other name"
+    page.write_bytes(b"measured")
+    other.hardlink_to(page)
+    compare.command(str(folder), str(folder), page)
+    assert (measurement.read_bytes(), other.read_bytes()) == (b"measured", b"measured")

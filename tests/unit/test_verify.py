@@ -17,6 +17,7 @@ from servebench.models import checking
 from servebench.outlook import inventory
 from servebench.plan.layout import Layout
 from servebench.store import measurements, replies
+from servebench.store.parquet import Damaged
 
 MODEL = b"a model's bytes" * 100
 
@@ -121,3 +122,32 @@ def test_what_is_wrong_is_named_with_what_to_do(kept: Kept, harm: Callable[[Kept
     found = kept.wrong()
     assert any(line.startswith(wanted[0]) for line in found), found
     assert len(found) == 1 or "damaged" in said[-1], found
+
+
+PLACE = {"run": "main", "setting": "s", "round": 1, "users": 1}
+
+
+def damage_of(path: Path) -> Damaged:
+    with pytest.raises(Damaged) as damage:
+        measurements.read(path)
+    return damage.value
+
+
+def test_a_damaged_link_of_a_whole_measurement_is_made_again(kept: Kept) -> None:
+    detached(kept.links[0])
+    flip(kept.links[0], 5000)
+    measurements.Store(kept.folder).mend(kept.stored[0].stem, PLACE, damage_of(kept.links[0]))
+    assert kept.links[0].samefile(kept.stored[0])
+    assert kept.wrong() == []
+
+
+def test_a_damaged_measurement_is_kept_aside_and_wanted_again(kept: Kept) -> None:
+    flip(kept.stored[0], 5000)
+    store = measurements.Store(kept.folder)
+    with pytest.raises(Damaged, match=r"is kept as .*-1\.parquet, and the next run measures it again"):
+        store.mend(kept.stored[0].stem, PLACE, damage_of(kept.links[0]))
+    assert (kept.stored[0].exists(), kept.links[0].exists(), kept.stored[1].exists()) == (False, False, True)
+    (thrown,) = store.discarded()
+    assert (thrown.place, thrown.why.startswith("damaged: ")) == (PLACE, True)
+    missing = [users for _, users in inventory.missing(kept.plan, kept.folder)]
+    assert missing == [[1]]
