@@ -49,9 +49,9 @@ KINDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     # spans: lists of [first, last] number of users that keep the objective; gaps, open: between and beside them.
     "objective": {
-        "bracketed": (*_SEARCHED, "most", "unbroken", "missed"),
+        "bracketed": (*_SEARCHED, "most", "unbroken", "misses"),
         "at_least": (*_SEARCHED, "most", "unbroken"),
-        "none": (*_SEARCHED, "missed"),
+        "none": (*_SEARCHED, "misses"),
         "unsure": _SEARCHED,
     },
     "people": {

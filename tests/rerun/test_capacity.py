@@ -26,7 +26,7 @@ def test_each_setting_and_objective_has_an_answer(found):
         ("line", "at_least"),
         ("quick", "none"),
     ]
-    assert said[0]["users"] == 4 and said[1]["values"]["missed"] == 1
+    assert said[0]["users"] == 4 and said[1]["values"]["misses"] == 1
 
 
 def test_a_finished_search_measures_nothing_again_and_is_part_of_the_experiment(found):

@@ -234,7 +234,7 @@ VALUES: Mapping[str, Any] = {
     **{
         "objective": "chat",
         "spans": [[1, 2], [8, 16]],
-        **{"gaps": [4], "open": [17], "most": 16, "missed": 18, "unbroken": 2, "measurements": 22},
+        **{"gaps": [4], "open": [17], "most": 16, "misses": 18, "unbroken": 2, "measurements": 22},
         "first": "a",
         "second": "b",
         "others": ["b"],

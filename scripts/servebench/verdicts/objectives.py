@@ -46,7 +46,7 @@ def stated(setting: Setting, objective: str, evidence: Evidence) -> Claim:
         verdict = "at_least" if found.upper is None else "bracketed"
         values |= {"most": found.lower, "unbroken": found.unbroken}
     if found.upper is not None:
-        values["missed"] = found.upper
+        values["misses"] = found.upper
     return Claim(
         kind="objective",
         verdict=verdict,
