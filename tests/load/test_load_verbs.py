@@ -73,10 +73,10 @@ def test_too_few_open_files_are_this_machines_fault(tmp_path, arguments, evidenc
     assert not (tmp_path / "out" / "summary.json").exists()
 
 
-def load(server, tmp_path, *arguments):
+def load(server, tmp_path, *arguments, **environment):
     out = tmp_path / "out"
     command = ["load", "--url", server.url, "--model", "scripted", "--out", out, "--max-tokens", 8, *arguments]
-    return servebench(*command, cache=tmp_path), out
+    return servebench(*command, cache=tmp_path, **environment), out
 
 
 def test_load_writes_its_three_files_and_prints_the_summary(tmp_path):
@@ -97,20 +97,7 @@ def test_load_writes_its_three_files_and_prints_the_summary(tmp_path):
 
 def test_load_and_its_processes_import_no_large_package_that_the_workflow_needs(tmp_path):
     with ScriptedServer(lambda _: reply(4)) as server:
-        command = [
-            "load",
-            "--url",
-            server.url,
-            "--model",
-            "m",
-            "--users",
-            2,
-            "--requests",
-            4,
-            "--out",
-            tmp_path / "out",
-        ]
-        done = servebench(*command, cache=tmp_path, PYTHONPROFILEIMPORTTIME="1")
+        done, _ = load(server, tmp_path, "--users", 2, "--requests", 4, PYTHONPROFILEIMPORTTIME="1")
     assert done.returncode == 0, done.stderr
     imported = [line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time")]
     assert imported.count("pyarrow") == 2  # of the command and of its load process
@@ -304,20 +291,8 @@ def test_calibrate_writes_and_remembers(tmp_path):
 
 def test_ctrl_c_ends_everything_without_a_traceback(tmp_path):
     with ScriptedServer(lambda _: reply(4, gap_s=0.01)) as server:
-        command = [
-            sys.executable,
-            "-m",
-            "servebench",
-            "load",
-            "--url",
-            server.url,
-            "--model",
-            "m",
-            "--users",
-            "40",
-            "--processes",
-            "4",
-        ]
+        command = [sys.executable, "-m", "servebench", "load", "--url", server.url, "--model", "m"]
+        command += ["--users", "40", "--processes", "4"]
         running = subprocess.Popen([*command, "--out", tmp_path], stderr=subprocess.PIPE, text=True)
         until(lambda: len(server.received) >= 5, 60, "five requests")
         workers = psutil.Process(running.pid).children()
