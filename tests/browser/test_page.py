@@ -96,7 +96,7 @@ def test_the_language_switch_turns_texts_titles_and_charts(page) -> None:
     assert page.locator("h2").first.inner_text() == "結論"
     page.wait_for_function("document.querySelectorAll('[data-chart]:not([data-drawn=ja])').length === 0")
     assert "同時利用" in page.locator("[data-chart^=output_by_users] svg").first.text_content()
-    assert "全体の出力" in page.locator("[data-chart^=output_by_users]").first.get_attribute("aria-label")
+    assert "合計出力" in page.locator("[data-chart^=output_by_users]").first.get_attribute("aria-label")
     visible = page.locator('span[lang="en"]:visible').count()
     assert visible == 0
     page.click("#language")

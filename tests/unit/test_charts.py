@@ -249,7 +249,7 @@ def test_a_row_with_a_mark_is_drawn_hollow_and_told() -> None:
     assert [point["trusted"] for point in points] == [False] + [True] * (len(points) - 1)
     made = charts.whole("output_by_users", marked, style.Style(language="ja"), ["main"]).to_dict()
     told = {row["marks"] for row in rows_drawn(made) if "marks" in row}
-    assert told == {"–", "巡によって 2 割以上違う：最初の文字まで 95% 点（秒） 0.1 → 0.3"}
+    assert told == {"–", "回によって 2 割以上異なる：最初の文字まで 95% 点（秒） 0.1 → 0.3"}
 
 
 def test_what_is_said_of_a_point_is_in_the_language_of_the_chart() -> None:

@@ -136,7 +136,7 @@ def test_that_evaluated_answers_are_left_out_is_said() -> None:
     asked = configuration.load(yaml.safe_load(config.read_text(encoding="utf-8")), ["config.yaml"]).evaluations
     second = dataclasses.replace(second, plan=msgspec.structs.replace(second.plan, evaluations=asked))
     found = comparison.compare(first, second)
-    assert said in comparison_page.page(found) and "答えの評価はここでは比べません" in comparison_page.page(found)
+    assert said in comparison_page.page(found) and "回答の評価はここでは比べません" in comparison_page.page(found)
     assert sum(said in note for note in compare.notes(found)) == 1
 
 

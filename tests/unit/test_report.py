@@ -56,7 +56,9 @@ def test_a_run_is_headed_by_its_name_and_its_title() -> None:
 
 
 def answer_of(page: str) -> str:
-    return html.unescape(page[page.index('id="h-answer"') : page.index("<nav")])
+    """The first screen, without links to the glossary."""
+    part = page[page.index('id="h-answer"') : page.index("<nav")]
+    return html.unescape(re.sub(r'<a class="term"[^>]*>([^<]*)</a>', r"\1", part))
 
 
 SLOW = {"ttft_p50_s_max": 3.0, "ttft_p95_s_max": 3.2}
@@ -129,7 +131,7 @@ def test_warnings_are_counted_by_kind_on_the_first_screen() -> None:
     weak = first.first(content_of, plan, "main")["weak"]
     marked = [claim for claim in claims.of(content_of, "main", "level") if claim.caveats]
     assert (weak["marked"], weak["rows"]) == (len(marked), 2)
-    assert ({"en": "rounds differ by 20 % or more", "ja": "巡によって 2 割以上違う"}, 1) in weak["kinds"]
+    assert ({"en": "rounds differ by 20 % or more", "ja": "回によって 2 割以上異なる"}, 1) in weak["kinds"]
     assert "rounds differ by 20 % or more (1)" in answer_of(page_.page(content_of, plan))
 
 
@@ -207,6 +209,18 @@ def test_no_raw_name_of_a_measure_stands_where_a_person_reads() -> None:
     read = re.sub(r"<script.*?</script>|<style.*?</style>|<[^>]+>", " ", page, flags=re.S)
     for name in ("mgsm", "jcommonsenseqa", "proof_fixed", "proof_rewritten", "output_tok_s", "ttft_p95_s"):
         assert name not in read, name
+
+
+def test_the_first_use_of_each_term_leads_to_the_glossary_and_no_other() -> None:
+    content_of, plan = made({"setting": "llama-np16", "users": 4}, {"setting": "llama-np4", "users": 4})
+    page = page_.page(content_of, plan)
+    links = re.findall(r'<a class="term" href="#term-(\w+)">([^<]+)</a>', page)
+    names = {own["term"][language] for own in labels()["page"]["terms"].values() for language in LANGUAGES}
+    assert len(links) > 10
+    assert all(links.count(link) == 1 or link[1] == "TTFT p95" for link in links), "TTFT p95 is so called in both"
+    assert {name for _, name in links} <= names
+    assert all(f'<dt id="term-{key}">' in page for key in labels()["page"]["terms"])
+    assert '<a class="term"' not in page[page.index('aria-labelledby="h-terms"') :]
 
 
 def test_every_kind_of_claim_has_a_place_on_the_page() -> None:

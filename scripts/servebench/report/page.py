@@ -25,7 +25,7 @@ from servebench.charts.style import ENGINES, FAINT, INK, LINE, MUTED, PAPER, Sty
 from servebench.claims import Claim
 from servebench.plan import Plan
 from servebench.plan.layout import Layout
-from servebench.report import content, evaluated, first, published
+from servebench.report import content, evaluated, first, glossary, published
 from servebench.report.spoken import (
     HERE,
     attribute,
@@ -87,7 +87,7 @@ def page(tables: Mapping[str, pa.Table], plan: Plan, style: Mapping[str, Any] | 
     shown = {figure["name"] for figure in figures}
     runs = list(plan.runs)
     found = claims.of(tables)
-    return environment.get_template("page.html").render(
+    text = environment.get_template("page.html").render(
         plan=plan,
         title=plan.title if isinstance(plan.title, dict) else dict.fromkeys(LANGUAGES, plan.title),
         runs=[_run(tables, plan, run, [f for f in figures if f["run"] == run]) for run in runs],
@@ -132,7 +132,9 @@ def page(tables: Mapping[str, pa.Table], plan: Plan, style: Mapping[str, Any] | 
         script=Markup((HERE / "page.js").read_text(encoding="utf-8")),
         vega=Markup(javascript()),
         data=Markup(json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")),
+        definitions=glossary.definitions(),
     )
+    return glossary.linked(text)
 
 
 def _chart_name(name: str) -> dict[str, str]:
