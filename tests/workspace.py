@@ -75,7 +75,7 @@ class Workspace:
     def servebench(self, *arguments: str, code: int = 0) -> str:
         """Run a verb, which must end with exit code `code`, and return its output."""
         command = [str(BIN / "servebench"), *arguments, "--configfile", str(self.folder / "config.yaml")]
-        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True)
+        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, env=self.env)
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout or done.stderr
 

@@ -29,6 +29,7 @@ from servebench.load.modes import MODES
 from servebench.load.objective import MEDIAN_FROM
 from servebench.load.records import write_measurement
 from servebench.load.run import Progress, measure
+from servebench.load.turns import by_turn
 from servebench.load.workload import Workload
 from servebench.machine import cache
 from servebench.machine.infrastructure import writable
@@ -107,7 +108,8 @@ def command(
             calibrated_users=known.max_users if known else None,
         )
         if count not in kept:
-            summary = {**found, "meta": msgspec.to_builtins(measured.meta), "calibration": msgspec.to_builtins(known)}
+            facts = {"meta": msgspec.to_builtins(measured.meta), "calibration": msgspec.to_builtins(known)}
+            summary = {**found, "turns": by_turn(measured.requests), **facts}
             write_measurement(folder, measured.requests, measured.chunks, summary)
         rows.append({**found, "users": count, "meets_line": verdict(found, line)})
         if not sweep:
@@ -281,6 +283,8 @@ def _print_summary(
     for words, value in client_error(known, meta.users):
         table.add_row(words, value)
     console.print(table)
+    if turns := by_turn(measured.requests):
+        console.print(_turns_table(turns))
     if meta.prompts and meta.prompts.skipped:
         words = "requests that had failed" if meta.mode == "trace" else "conversations without a question"
         console.print(f"[yellow]{meta.prompts.name}: {meta.prompts.skipped} {words} were skipped")
@@ -291,6 +295,18 @@ def _print_summary(
     if evidence:
         console.print("first failure:", style="red")
         console.print(printable(evidence[0]), markup=False, highlight=False)
+
+
+def _turns_table(turns: Sequence[Mapping[str, Any]]) -> Table:
+    """Show how the context of conversations grows, and how much of it the server's cache has."""
+    shown = (("turn", "{}"), ("requests", "{}"), ("prompt_tokens_mean", "{:.0f}"), ("cached_share", "{:.0%}"))
+    columns = (*shown, ("ttft_p50_s", "{:.3f}"))
+    table = Table(title="by turn")
+    for heading in ("turn", "requests", "prompt tokens (mean)", "of them cached", "TTFT p50 s"):
+        table.add_column(heading, justify="right")
+    for one in turns:
+        table.add_row(*("–" if one[name] is None else form.format(one[name]) for name, form in columns))
+    return table
 
 
 def _broken(measured: Measurement) -> Any:
