@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -586,3 +587,23 @@ def test_csv_says_nothing_where_nothing_was_measured() -> None:
     text = content.as_csv(tables.measurements([first], plan.line))
     header, row = (line.split(",") for line in text.splitlines())
     assert row[header.index("output_tok_s")] == ""
+
+
+def test_the_values_show_the_cached_share_and_the_backlog_of_an_open_loop() -> None:
+    rows = [CELL | {"setting": "llama-np4", "users": 4}]
+    plan = synthetic.plan_of(rows)
+    made_of = dict(synthetic.from_records(list(synthetic.records_of(rows, plan)), [], plan))
+    assert shown_values(made_of, "backlog_end") == "–"  # a closed loop has none
+    for table, column, values in (
+        ("measurements", "backlog_end", [3, 5]),
+        ("settings", "cached_share_min", [0.1]),
+        ("settings", "cached_share_max", [0.25]),
+    ):
+        place, kind = made_of[table].schema.get_field_index(column), made_of[table].schema.field(column)
+        made_of[table] = made_of[table].set_column(place, kind, pa.array(values, kind.type))
+    assert (shown_values(made_of, "cached_share"), shown_values(made_of, "backlog_end")) == ("0.10–0.25", "3–5")
+
+
+def shown_values(made_of: Mapping[str, pa.Table], name: str) -> str:
+    (row,) = content.values(made_of, "main")
+    return next(figure["text"] for figure in row["figures"] if figure["name"] == name)
