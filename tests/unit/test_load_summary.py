@@ -79,3 +79,14 @@ def test_one_user_is_one():
         "1 connection",
         "2 connections",
     ]
+
+
+def test_what_measures_the_clients_error_can_be_pasted():
+    ((_, said),) = load.client_error(None, 40, 3)
+    command = said.removeprefix("unknown; ").split()
+    assert command[:2] == ["servebench", "calibrate"]
+    assert dict(zip(command[2::2], command[3::2], strict=True)) == {
+        "--users": "40",
+        "--processes": "3",
+        "--out": "calibration",
+    }

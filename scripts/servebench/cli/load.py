@@ -113,7 +113,7 @@ def command(
             write_measurement(folder, measured.requests, measured.chunks, summary)
         rows.append({**found, "users": count, "meets_line": verdict(found, line)})
         if not sweep:
-            _print_summary(Console(), endpoint.model, measured, rows[0], known)
+            _print_summary(Console(), endpoint.model, measured, rows[0], known, processes)
     if sweep:
         _write_csv(out / "sweep.csv", rows)
         Console().print(_sweep_table(f"{endpoint.model} · {workload.mode}", rows))
@@ -265,7 +265,12 @@ def _failed(found: dict[str, Any]) -> int:
 
 
 def _print_summary(
-    console: Console, model: str, measured: Measurement, found: dict[str, Any], known: Calibration | None
+    console: Console,
+    model: str,
+    measured: Measurement,
+    found: dict[str, Any],
+    known: Calibration | None,
+    processes: int | None,
 ) -> None:
     meta = measured.meta
     window = f"{found['window_s']:.1f} s" if found["window_s"] else "nothing"
@@ -280,7 +285,7 @@ def _print_summary(
     table.add_section()
     table.add_row("[bold]this client", "")
     _rows(table, found, _CLIENT)
-    for words, value in client_error(known, meta.users):
+    for words, value in client_error(known, meta.users, processes):
         table.add_row(words, value)
     console.print(table)
     if turns := by_turn(measured.requests):
@@ -320,14 +325,15 @@ def _rows(table: Table, found: dict[str, Any], shown: tuple[tuple[str, str, str]
             table.add_row(words, form.format(value))
 
 
-def client_error(known: Calibration | None, users: int) -> list[tuple[str, str]]:
+def client_error(known: Calibration | None, users: int, processes: int | None = None) -> list[tuple[str, str]]:
     """Return (words, value) of the client's own error on this machine.
 
     It is the error at the smallest calibrated number of users that is not below `users`.
     """
     levels = [level for level in known.levels if level.users >= users] if known else []
     if not levels:
-        return [("its error", f"unknown; servebench calibrate --users {users}")]
+        divided = f" --processes {processes}" if processes else ""
+        return [("its error", f"unknown; servebench calibrate --users {users}{divided} --out calibration")]
     level = min(levels, key=lambda one: one.users)
     return [
         (f"TTFT error p50/p99 (ms) at {level.users} users", pair_ms(level, "ttft_error")),
