@@ -54,5 +54,7 @@ rule all:
         rules.tables.output,
         TARGETS.measured(),
         rules.plan.output,
+    log:
+        LAYOUT.log("all"),
     shell:
-        "true"
+        "true 2> {log:q}"

@@ -1,27 +1,29 @@
 """All charts in one job, and all PNG in another: starting takes longer than drawing. And the page."""
 
+for job in ("charts", "report"):
 
-rule charts:
-    input:
-        rules.tables.output,
-        rules.plan.output,
-    output:
-        TARGETS.drawn(report),
-        TARGETS.charts("svg"),
-        spec=TARGETS.drawn_spec("charts"),
-    log:
-        LAYOUT.log("charts"),
-    params:
-        verb=TARGETS.draw("charts"),
-    shell:
-        NEW_SPEC + "exec python -m servebench {params.verb} --log {log:q}"
+    rule:
+        name:
+            job
+        input:
+            rules.tables.output,
+            rules.plan.output,
+        output:
+            TARGETS.shown(job, report),
+            spec=TARGETS.drawn_spec(job),
+        log:
+            LAYOUT.log(job),
+        params:
+            verb=TARGETS.draw(job),
+        shell:
+            NEW_SPEC + "exec python -m servebench {params.verb} --log {log:q}"
 
 
 # A job of its own, so that where no font for Japanese is, the others are there.
 rule pictures:
     input:
         TARGETS.charts("svg"),
-        rules.charts.output.spec,
+        TARGETS.drawn_spec("charts"),
     output:
         TARGETS.charts("png"),
     log:
@@ -30,18 +32,3 @@ rule pictures:
         verb=TARGETS.verb("pictures"),
     shell:
         "exec python -m servebench {params.verb} --log {log:q}"
-
-
-rule report:
-    input:
-        rules.tables.output,
-        rules.plan.output,
-    output:
-        TARGETS.page(report),
-        spec=TARGETS.drawn_spec("report"),
-    log:
-        LAYOUT.log("report"),
-    params:
-        verb=TARGETS.draw("report"),
-    shell:
-        NEW_SPEC + "exec python -m servebench {params.verb} --log {log:q}"

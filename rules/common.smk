@@ -12,7 +12,7 @@ from servebench import workflow as rules_of
 shell.prefix(f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH; ")
 
 TARGETS = rules_of.load(config, workflow)
-LAYOUT, RUNTIME = TARGETS.layout, TARGETS.runtime
+LAYOUT = TARGETS.layout
 # Says what a job's files are made of, in place of what they were made of.
 NEW_SPEC = 'rm -f "$(dirname {output.spec:q})"/* && touch {output.spec:q} && '
 

@@ -20,11 +20,9 @@ rule fetch_model:
         download=1,
     params:
         identity=TARGETS.model_identity,
-        models=TARGETS.models,
-        runtime=RUNTIME,
+        verb=TARGETS.fetching("fetch", models=TARGETS.plan.models),
     shell:
-        "exec python -m servebench fetch {wildcards.model:q} --models {params.models:q}"
-        " --runtime {params.runtime:q} --log {log:q} --out {output:q}"
+        "exec python -m servebench {params.verb} --log {log:q} --out {output:q}"
 
 
 rule engine_environment:
@@ -38,10 +36,9 @@ rule engine_environment:
         download=1,
     params:
         lock=TARGETS.lock_digest,
-        runtime=RUNTIME,
+        verb=TARGETS.fetching("environment"),
     shell:
-        "exec python -m servebench environment {wildcards.environment:q}"
-        " --runtime {params.runtime:q} --log {log:q} --out {output:q}"
+        "exec python -m servebench {params.verb} --log {log:q} --out {output:q}"
 
 
 rule task_questions:
@@ -55,7 +52,6 @@ rule task_questions:
         download=1,
     params:
         wanted=TARGETS.task_set,
-        runtime=RUNTIME,
+        verb=TARGETS.fetching("questions"),
     shell:
-        "exec python -m servebench questions {wildcards.task:q} --wanted {params.wanted:q}"
-        " --runtime {params.runtime:q} --log {log:q} --out {output:q}"
+        "exec python -m servebench {params.verb} --wanted {params.wanted:q} --log {log:q} --out {output:q}"

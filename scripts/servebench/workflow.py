@@ -137,15 +137,15 @@ class Targets:
             "task": "|".join(tasks) or "(?!)",
         }
 
-    @property
-    def models(self) -> Callable[[Any, Any], str]:
-        """Return all models as configured, untracked: another address fetches nothing again."""
-        return untracked(self._given(self.plan.models))
+    def fetching(self, verb: str, **given: Any) -> Callable[[Any, Any], str]:
+        """Return a verb that fetches what its wildcard names, untracked: another address fetches nothing again."""
 
-    @property
-    def runtime(self) -> Callable[[Any, Any], str]:
-        """Return the runtime section, untracked."""
-        return untracked(self._given(self.plan.runtime))
+        def parameter(wildcards: Any, resources: Any) -> str:
+            where = {**given, "runtime": self.plan.runtime}
+            options = (word for name, value in where.items() for word in (f"--{name}", self._given(value)))
+            return shlex.join([verb, *wildcards, *options])
+
+        return parameter
 
     def _given(self, value: Any) -> str:
         """Return the option that gives a value to a job: the file that `hand_over` writes, after an @.
@@ -391,6 +391,10 @@ class Targets:
             )
             for chart in CHARTS.values()
         ]
+
+    def shown(self, job: str, report: Callable[..., str]) -> list[str]:
+        """Return the files of the charts, or of the report, those for `snakemake --report` marked by its `report`."""
+        return [*self.drawn(report), *map(str, self.charts("svg"))] if job == "charts" else [self.page(report)]
 
     def page(self, report: Callable[..., str]) -> str:
         """Return the report page, marked for `snakemake --report`."""

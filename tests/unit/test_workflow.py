@@ -215,7 +215,7 @@ def test_texts_longer_than_an_argument_are_given_by_file(tmp_path, monkeypatch):
     long = targets("config.yaml", workload={"system": "あ" * 200_000})
     long.hand_over()
     commands = [job.options(SimpleNamespace(round="1"), None) for job in long.jobs()]
-    commands += [long.models(None, None), long.runtime(None, None), long.reported(None, None)]
+    commands += [long.fetching("fetch", models=long.plan.models)(["a-model"], None), long.reported(None, None)]
     assert max(map(len, commands)) < 2000
     job = next(long.jobs())
     given = dict(zip(shlex.split(commands[0])[1::2], shlex.split(commands[0])[2::2], strict=True))
