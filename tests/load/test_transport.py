@@ -1,9 +1,11 @@
 """The transport against servers that split, stall, lie and die."""
 
 import asyncio
+import gc
 import os
 import resource
 import socket
+import weakref
 from contextlib import suppress
 from itertools import pairwise
 from time import monotonic_ns
@@ -506,3 +508,34 @@ def test_a_cancel_that_comes_as_the_connection_does_is_not_lost(ticks):
         return connecting.cancelled()
 
     assert asyncio.run(cancelled())
+
+
+def test_nothing_is_left_of_a_connection_that_has_ended():
+    """A load runs without garbage collection: what refers to itself would stay until its end."""
+
+    def script(request):
+        ends = {0: [*refusal(503)], 1: [HEAD + framed(token()), RESET], 2: [HEAD + framed(token()), CLOSE]}
+        return ends.get(request.number % 4, [b"not HTTP", CLOSE])
+
+    async def connections(url):
+        kept = []
+        for number in range(12):
+            channel = Channel(Origin.of(httpx.URL(url)), Timeouts(5, 5, None))
+            assert await channel.open() is None
+            kept.append(weakref.ref(channel.connection))
+            sent = Exchange(number, 0, 0, "p", monotonic_ns())
+            await channel.exchange(sent, b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n")
+            channel.close()
+            del channel, sent
+        for _ in range(100):
+            await asyncio.sleep(0.02)
+            if not any(connection() for connection in kept):
+                return 0
+        return sum(connection() is not None for connection in kept)
+
+    gc.disable()
+    try:
+        with ScriptedServer(script) as server:
+            assert uvloop.run(connections(server.url)) == 0
+    finally:
+        gc.enable()

@@ -35,6 +35,7 @@ SERVED = "served"
 ROUND_TRIPS = 9
 # A server that the user says is running may be about to listen; after this long a refused connection is final.
 REFUSED_S = 5.0
+INSPECT_S = 30.0  # at least, for what the server says of itself and the round trips, once it has given a token
 # HTTP statuses of a server, or a proxy before it, that is not ready yet: too early, too many requests, 5xx.
 _NOT_READY = (408, 425, 429, *range(500, 600))
 log = logging.getLogger("servebench")
@@ -171,6 +172,7 @@ def _attached(adapter: Url) -> Iterator[Server]:
                 said = "; ".join(filter(None, (_said(told), remedy)))
                 raise LaunchFailed(f"{adapter.chat_url} gave no token: {said}") from error
         first_token_s = (time.monotonic_ns() - began_ns) / 1e9
+        client.until = max(deadline, time.monotonic() + INSPECT_S)
         try:
             facts = inspected(adapter, client) | round_trips(client, adapter.models_url)
         except UNREADABLE as error:

@@ -130,6 +130,9 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.alive = False
+        # They refer to this object, and nobody collects circles while the load runs.
+        self.__dict__.pop("_parser", None)
+        self.__dict__.pop("_feed", None)
         exchange = self._exchange
         if exchange is None:
             return
