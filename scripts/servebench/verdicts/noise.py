@@ -21,7 +21,8 @@ Floats = npt.NDArray[np.float64]
 Rounds = Sequence[float]  # one figure of one cell, a value above 0 for each round
 
 LEVEL = 0.05  # accepted share of pages with a false claim, for each kind of claim
-FEW_CELLS, ROUNDS_WITH_FEW = 20, 4  # two rounds of fewer cells say too little
+FEW_CELLS, ROUNDS_WITH_FEW = 24, 4  # two rounds of fewer cells say too little
+_FEW_VARIANCES = 20  # of fewer cells, how much their variances differ is hardly known
 DRAWS = 4_000
 SEED = 20_261_130  # the null is drawn the same way every time: equal tables give equal claims
 _EQUAL = 1e4  # degrees of freedom from which on all cells share one variance
@@ -42,7 +43,7 @@ class Noise:
 
     @property
     def known(self) -> bool:
-        """Return whether the repeats suffice to judge by: 20 cells, or two cells of four rounds each."""
+        """Return whether the repeats suffice to judge by: 24 cells, or two cells of four rounds each."""
         return self.cells >= FEW_CELLS or (self.cells >= 2 and self.rounds >= ROUNDS_WITH_FEW)
 
     @property
@@ -70,7 +71,7 @@ def noise(cells: Sequence[Rounds]) -> Noise:
     floor = 1e-4 * variances.mean() if variances.any() else 1e-12  # two rounds may be equal to the digit
     centred = np.log(np.maximum(variances, floor)) - digamma(freedom / 2) + np.log(freedom / 2)
     seen = float(centred.var(ddof=1))
-    errors = 1 if len(centred) >= FEW_CELLS else 4
+    errors = 1 if len(centred) >= _FEW_VARIANCES else 4
     beyond_chance = (
         seen - float(polygamma(1, freedom / 2).mean()) + errors * seen * float(np.sqrt(2 / (len(centred) - 1)))
     )
