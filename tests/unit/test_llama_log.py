@@ -77,6 +77,12 @@ def test_requests() -> None:
     assert llama_log.served(CAPTURED, "")["prompt_tokens"] == [31, None, None]
 
 
+def test_a_log_that_does_not_tell_yet_how_a_request_ended() -> None:
+    assert not llama_log.ended(CAPTURED)  # the last one got its slot
+    assert llama_log.ended(CAPTURED[: CAPTURED.index("1.02.000.000")])
+    assert llama_log.ended("a server that logs no requests\n")
+
+
 def test_a_log_without_time_stamps_gives_no_start_times() -> None:
     lines = "\n".join(line[12:] for line in CAPTURED.splitlines())
     first = llama_log.requests(lines)[0]

@@ -130,6 +130,11 @@ def requests(log: str) -> list[Request]:
     return list(known.values())
 
 
+def ended(log: str) -> bool:
+    """Return whether the log tells the end of every request in it: a server writes it after the reply."""
+    return all(request.total_tokens is not None for request in requests(log))
+
+
 def served(log: str, before: str) -> dict[str, list[Any]]:
     """Return the requests of a load as columns; {} for a server that does not log requests as llama-server does.
 
