@@ -252,7 +252,11 @@ def test_what_does_not_count_is_no_result_even_when_nothing_can_be_written_of_it
 def test_served_are_the_requests_of_the_load_and_not_what_came_before(
     made: Measured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, load = (f"slot launch_slot_: id  0 | task {task} | processing task\n" for task in (3, 7))
+    before, load = (
+        f"slot launch_slot_: id  0 | task {task} | processing task\n"
+        f"slot      release: id  0 | task {task} | stop processing: n_tokens = 9, truncated = 0\n"
+        for task in (3, 7)
+    )
     said = iter([before, before + load, "", load])
     monkeypatch.setattr(engines.Server, "log_since", lambda server, start: next(said))
     made.run()
