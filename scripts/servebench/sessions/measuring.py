@@ -149,13 +149,15 @@ class Measuring:
         """Launch the engine and measure; if it dies, return at how many users, and the numbers it has not tried."""
         context = self.context
         self.session_id, self.users_before, self.launched_at = uuid.uuid4().hex[:12], [], _now()
-        log.info("%s: starting %s", self._name(), self.setting.engine.kind)
+        engine = self.setting.engine
+        log.info("%s: %s", self._name(), f"connecting to {engine.url}" if engine.url else f"starting {engine.kind}")
         died = False
         try:
             with context.launched(self.session, model_path) as server:
                 up_s = (time.monotonic_ns() - server.launched_ns) / 1e9
                 self.launched_at = (datetime.now(UTC) - timedelta(seconds=up_s)).isoformat(timespec="seconds")
-                log.info("%s: up on %s (%s)", self._name(), devices.node(), ", ".join(server.devices))
+                place = f"on {devices.node()} ({', '.join(server.devices)})" if server.devices else f"at {server.url}"
+                log.info("%s: up %s", self._name(), place)
                 try:
                     self._measure_all(server, missing, then)
                 except engines.LaunchFailed:
