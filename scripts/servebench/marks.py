@@ -13,7 +13,7 @@ import msgspec
 
 # Every kind with the names of its values. Stored records and published files hold both, so neither is ever renamed.
 KINDS: Mapping[str, tuple[str, ...]] = {
-    # a measurement (load.figures, tables.measured, tables.watched)
+    # a measurement (load.doubts, load.rows, tables.measured, tables.watched)
     "beyond_calibration": ("users", "calibrated_users"),
     "client_busy": ("cpu_ratio", "limit"),
     "all_failed": ("requests", "statuses"),
