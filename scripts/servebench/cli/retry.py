@@ -34,5 +34,4 @@ def command(plan: Plan, results: Path, run: str | None, setting: str | None, con
     argv += ["--configfile", *files] if files else []
     argv += ["--config", *plan.overrides] if plan.overrides else []
     say(f"again: {', '.join(f'{run} {name}' for run, name in chosen)}")
-    sys.stdout.flush()  # before snakemake's own output, where that is a pipe
     return subprocess.run([sys.executable, "-m", "snakemake", *argv], check=False).returncode
