@@ -6,6 +6,7 @@ Slots fit as far as memory has room for weights and caches. Whatever else an eng
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from servebench.outlook.inventory import manifest_of
 from servebench.plan import Plan, Struct
 
 GB = 10**9
+# In the names of products that are slower or faster than those they are named after, and of parts of a device.
+_OTHER = re.compile(r" (Laptop|Ti|MIG)\b")
 
 
 class Limit(Struct, frozen=True, kw_only=True):
@@ -36,9 +39,14 @@ def _devices() -> list[dict[str, object]]:
 
 def bandwidth_gb_s(device: str | None, configured: float | None = None) -> float | None:
     """Return a device's memory bandwidth in GB/s: as configured, else by its name; None for an unknown device."""
-    if configured is not None or device is None:
+    if configured is not None or device is None or _OTHER.search(device):
         return configured
-    return next((float(str(one["gb_s"])) for one in _devices() if str(one["name"]) in device), None)
+    return next((float(str(one["gb_s"])) for one in _devices() if _names(str(one["name"]), device)), None)
+
+
+def _names(name: str, device: str) -> bool:
+    """Return whether whole words of a device's name are `name`: "T4" is no "T400"."""
+    return re.search(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", device) is not None
 
 
 def limits(
