@@ -209,6 +209,9 @@ def test_a_sweep_is_one_table_and_goes_on_where_it_stopped(tmp_path):
         assert f"written to {out}/" in " ".join(done.stdout.split())
         heads = {request.body["messages"][1]["content"].splitlines()[1] for request in server.received}
         assert len(heads) == 24, "no level meets the number lines of another"
+        metas = [json.loads((out / f"users-{users}" / "summary.json").read_bytes())["meta"] for users in (1, 2, 4)]
+        numbered = [meta["number_seed"] - meta["seed"] for meta in metas]
+        assert numbered == [1, 2, 4], "nor would it after a sweep that left some of them out"
         (out / "users-2" / "summary.json").unlink()
         again, _ = load(server, tmp_path, "--users", "1,2,4", "--requests", 8, "--line-speed", 1e9)
         assert again.returncode == 0, again.stderr

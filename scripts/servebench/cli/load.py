@@ -93,13 +93,15 @@ def command(
         seed = next((meta.seed for meta, _ in kept.values() if meta.seed is not None), randbits(32))
     known = calibrate.known(cache.root(), processes=processes)
     rows = []
-    for place, (count, folder) in enumerate(folders.items()):
+    for count, folder in folders.items():
         if count in kept:
             Console(stderr=True).print(f"{counted(count, workload.mode)}: measured already, {folder}", highlight=False)
             requests, (meta, chunks) = pq.read_table(folder / "requests.parquet"), kept[count]
             measured = Measurement(requests, chunks, meta)
         else:
-            measured = measured_now(endpoint, workload, count, processes=processes, seed=seed, number_seed=seed + place)
+            # By the users, not by the place in the sweep: a later call with more of them shares its seed, and what one
+            # of them sent may be in the server's cache.
+            measured = measured_now(endpoint, workload, count, processes=processes, seed=seed, number_seed=seed + count)
         found = figures.measurement_figures(
             measured.requests,
             measured.chunks,
