@@ -86,8 +86,8 @@ class Job:
     name: of its logs and specs; in a session's name and files stands the wildcard "{round}". spec: what determines its
     files. digest: of the spec and whatever else determines the files.
     priority: all of round 1 in the experiment's order, all of round 2 backwards, and so on, then the evaluations; no
-    job waits for files of another round. resources: what a batch system must allocate. options: the verb and its
-    options.
+    job of the sessions waits for files of another round. resources: what a batch system must allocate. options: the
+    verb and its options.
     """
 
     rule: str

@@ -139,6 +139,11 @@ LINE = Objective.of(Line())
         ({"user_tok_s": 5.0, "ttft_p95_all_s": 8.0}, -np.log(4), ("ttft_p95_s", "user_tok_s")),
         ({"failures": 1}, -MOST, ("failures",)),
         ({"status": "failed"}, -MOST, ("failed",)),
+        ({"status": "failed", "reason": [mark("failed", reason="out of memory")]}, -MOST, ("failed",)),
+        ({"status": "failed", "reason": [mark("not_tried", died_at=8)]}, None, ()),
+        ({"status": "failed", "reason": [mark("foreign_use_every_time", attempts=3)]}, None, ()),
+        ({"status": "failed", "reason": [mark("not_as_asked", what="slots", asked=4, got=1)]}, None, ()),
+        ({"status": "failed", "reason": [mark("no_longer_as_asked", what="slots", asked=4, got=1)]}, None, ()),
         ({"user_tok_s": None}, -MOST, ("user_tok_s",)),
         ({"target_requests": 19}, None, ()),
         ({"target_requests": 19, "ttft_p50_s": 4.0}, -np.log(2), ("ttft_p95_s",)),
@@ -155,6 +160,19 @@ def test_a_window_is_judged_by_its_tightest_limit(changed, margin, missed):
 def test_the_p95_of_few_requests_is_doubted_more_than_that_of_many():
     few, many = (LINE.outcome(figures(target_requests=requests)).doubt for requests in (20, 2000))
     assert 0 < many < 0.05 < few < np.log(2)
+
+
+@pytest.mark.parametrize("requests", [1, 4, 5])
+def test_a_limit_on_a_figure_without_a_value_is_never_kept(requests):
+    outcome = Objective(limits={"user_tok_s": 10.0}, min_targets=1).outcome(
+        figures(target_requests=requests, user_tok_s=None)
+    )
+    assert outcome.margin == (-MOST if requests >= 5 else None)
+
+
+def test_a_value_within_one_limit_does_not_keep_another_that_has_none():
+    both = Objective(limits={"user_tok_s": 10.0, "e2e_p50_s": 9.0}, min_targets=1)
+    assert both.outcome(figures(target_requests=2, user_tok_s=None, e2e_p50_s=1.0)).margin is None
 
 
 def test_an_objective_allows_the_share_of_failures_it_names():

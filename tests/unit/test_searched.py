@@ -33,6 +33,14 @@ def test_searched_numbers_of_users_stand_beside_the_configured_ones(quick, tmp_p
     assert before == after, "a search is the same one whatever it has measured"
 
 
+@pytest.mark.parametrize("text", ["", '{"spec": "0', "[1]", '{"users": [11]}'])
+def test_a_record_that_was_cut_does_not_count(quick, tmp_path, text):
+    path = Layout(tmp_path).search(quick.settings["np4"], 1)
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    assert with_searched(quick, tmp_path) == quick
+
+
 def test_the_record_of_another_spec_does_not_count(quick, tmp_path):
     record(quick, tmp_path, 1, [11], spec="0" * 20)
     assert with_searched(quick, tmp_path) == quick

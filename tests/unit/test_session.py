@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import time
 from collections.abc import Callable, Iterator
@@ -11,21 +12,24 @@ from typing import Any
 import psutil
 import pyarrow as pa
 import pytest
+from msgspec import structs
 
 import synthetic
 from chat_double import ChatDouble
 from exchanges import load_meta
 from servebench import configuration, engines, plan, schema, tables
+from servebench.capacity.search import Search
 from servebench.faults import Fault
 from servebench.load.calibration import Calibration
 from servebench.load.line import Line
 from servebench.load.measurement import Client, Measurement
+from servebench.load.objective import Objective
 from servebench.load.workers import WorkerDied
 from servebench.machine import watcher
 from servebench.marks import mark
 from servebench.outlook import inventory
 from servebench.plan.layout import Layout
-from servebench.sessions import job, measuring
+from servebench.sessions import job, measuring, searching
 from servebench.store import measurements
 
 STARTED = "2026-11-14T08:00:00+00:00"
@@ -91,7 +95,21 @@ class Measured:
         return Measurement(requests, chunks, meta)
 
     def run(self, **runtime: Any) -> None:
-        context = job.Context(
+        measuring.run(self.session, self.context(**runtime))
+
+    def search(self, round_: int = 1, retry_failed: bool = False, most: int = 4) -> None:
+        session = structs.replace(self.session, round=round_)
+        context = dataclasses.replace(self.context(beyond_calibration="mark"), retry_failed=retry_failed)
+        searching.run(session, context, Search(most=most), self.plan.judged_by)
+
+    def evidence(self, plan: plan.Plan) -> searching.Evidence:
+        """Read the store as a search of this plan does."""
+        found = searching.Evidence(self.session.setting, self.context(), plan.judged_by)
+        found.read(4)
+        return found
+
+    def context(self, **runtime: Any) -> job.Context:
+        return job.Context(
             spec=plan.session_spec(self.plan, self.session.setting),
             models=self.plan.models,
             engines=self.plan.engines,
@@ -100,7 +118,6 @@ class Measured:
             engine_log=self.results / "engine.log",
             retry_failed=False,
         )
-        measuring.run(self.session, context)
 
 
 @pytest.fixture
@@ -418,3 +435,47 @@ def test_what_a_dead_engine_has_not_tried_is_tried_once_with_a_fresh_one(made: M
     assert rows[4]["reason"] == [mark("not_tried", died_at=3)]
     assert [mark("not_tried", died_at=3)] not in (rows[2]["reason"], rows[3]["reason"])
     assert rows[1]["session_id"] == rows[2]["session_id"] != rows[3]["session_id"]
+
+
+def no_launch(context: job.Context, *_: Any) -> None:
+    raise engines.LaunchFailed("out of memory", "")
+
+
+def test_a_search_ends_its_round_where_the_engine_does_not_start(
+    made: Measured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job.Context, "launched", no_launch)
+    made.search()
+    assert made.measured == [] and made.statuses() == ["failed", None]
+
+
+def test_a_forced_search_tries_again_what_failed_in_its_own_round_only(
+    made: Measured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job.Context, "launched", no_launch)
+    made.search()
+    made.search(round_=1, retry_failed=True)
+    assert made.reasons() == ["failed; tried again"]
+    made.search(round_=2, retry_failed=True)
+    assert made.reasons() == ["failed; tried again"], "what round 1 has just tried again stays"
+    assert Layout(made.results).search(made.session.setting, 1).exists()
+
+
+@pytest.mark.parametrize(("user_tok_s", "kept"), [(0.001, True), (1e6, False)])
+def test_a_search_judges_goodput_by_the_line_of_the_experiment(made: Measured, user_tok_s: float, kept: bool) -> None:
+    made.put(1)
+    objectives = {"good": Objective(limits={"goodput_share": 0.9})}
+    line = Line(ttft_p95_s=1e6, user_tok_s=user_tok_s)
+    found = made.evidence(structs.replace(made.plan, line=line, objectives=objectives)).found
+    margin = found["good"][1][1].margin
+    assert margin is not None and (margin > 0) == kept
+
+
+def test_a_search_tries_no_more_users_than_the_calibration_allows(
+    made: Measured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made.search(round_=1)
+    assert made.measured == [1, 2, 4]
+    monkeypatch.setattr(searching, "_most", lambda *_: 2)
+    made.search(round_=2)
+    assert made.measured == [1, 2, 4, 2, 1]

@@ -18,6 +18,8 @@ LIMITED = {
 }
 # Marks of a measurement that missed every objective, whatever its figures: they would be others in a longer window.
 MISSES = ("backlog_grows", "warmup_failed")
+# Reasons of a failed measurement that say nothing of the server under this load: it was not loaded so.
+UNTRIED = ("not_tried", "foreign_use_every_time", "not_as_asked", "no_longer_as_asked")
 # With so few requests and a median beyond the limit, the 95 % point is beyond it as well: at most 5 % may be, and three
 # of five are so by chance in one case of a thousand.
 MEDIAN_FROM = 5
@@ -72,7 +74,8 @@ class Objective:
     def outcome(self, figures: Mapping[str, Any]) -> Outcome:
         """Judge a measurement by its figures: a row of the table `measurements`, or those of `measurement_figures`."""
         if figures.get("status", "ok") != "ok":
-            return Outcome(-MOST, missed=("failed",))
+            untried = any(mark.kind in UNTRIED for mark in figures.get("reason") or ())
+            return Outcome(None) if untried else Outcome(-MOST, missed=("failed",))
         requests, failures = figures["target_requests"] or 0, figures["failures"] or 0
         lacking = max(0, self.requests - requests)
         if failures > self.failures_share * requests:
@@ -91,7 +94,7 @@ class Objective:
                     missed.append(name)
         if kinds := [mark.kind for mark in figures["invalid_reasons"] if mark.kind in MISSES]:
             return Outcome(-MOST, missed=(*missed, *kinds), lacking=lacking)
-        if lacking and not missed:
+        if not missed and (lacking or len(margins) < len(self.limits)):  # a figure without a value keeps no limit
             return Outcome(None, lacking=lacking)
         return Outcome(min(margins), max(doubts), tuple(missed), lacking)
 

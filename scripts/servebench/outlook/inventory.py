@@ -93,8 +93,8 @@ def _searched(plan: Plan, results: Path, setting: Setting) -> list[tuple[int, in
     found = []
     for round_ in range(1, MOST_ROUNDS + 1):
         path = Layout(results).search(setting, round_)
-        record = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        found += [(users, round_) for users in record.get("users", ()) if record["spec"] == spec]
+        record = _json_object(path)
+        found += [(users, round_) for users in record.get("users", ()) if record.get("spec") == spec]
     return found
 
 

@@ -115,6 +115,7 @@ class Measuring:
         most: int | None = None,
     ) -> None:
         self.min_targets, self.most = min_targets, most
+        self.up = False  # whether an engine of this session has ever been ready
         self.session, self.context, self.kept, self.published = session, context, kept, published
         self.setting = session.setting
         self.machine = machine()
@@ -154,6 +155,7 @@ class Measuring:
         died = False
         try:
             with context.launched(self.session, model_path) as server:
+                self.up = True
                 up_s = (time.monotonic_ns() - server.launched_ns) / 1e9
                 self.launched_at = (datetime.now(UTC) - timedelta(seconds=up_s)).isoformat(timespec="seconds")
                 place = f"on {devices.node()} ({', '.join(server.devices)})" if server.devices else f"at {server.url}"

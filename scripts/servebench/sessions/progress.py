@@ -37,7 +37,7 @@ class _Last(Struct):
 class _Said(Struct):
     """Hold the content of a progress file: keys every file has, and optional ones."""
 
-    kind: Literal["session", "evaluation"]
+    kind: Literal["session", "search", "evaluation"]
     phase: str
     run: str
     setting: str
@@ -78,7 +78,7 @@ class Publisher:
     """Publish a job's progress inside a `with` block, at whose end the file is removed."""
 
     def __init__(self, results: Path, session: plan.Session, kind: str = "session") -> None:
-        """Name the file. `results` is results/<experiment>; `kind` is session or evaluation."""
+        """Name the file. `results` is results/<experiment>; `kind` is session, search or evaluation."""
         setting = session.setting
         self.path = Layout(results).progress / f"{kind}-{setting.run}-{setting.name}-round{session.round}.json"
         own = psutil.Process()

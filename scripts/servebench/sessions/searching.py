@@ -11,7 +11,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
-from servebench import plan
+from servebench import engines, plan
 from servebench.capacity.search import Search, wanted
 from servebench.load import calibrate
 from servebench.load.figures import measurement_figures
@@ -34,16 +34,18 @@ class Evidence:
 
     def __init__(self, setting: plan.Setting, context: Context, objectives: Mapping[str, Objective]) -> None:
         self.setting, self.context, self.objectives = setting, context, objectives
+        limits = objectives[plan.LINE].limits
+        self.line = Line(**limits, min_targets=objectives[plan.LINE].min_targets)
         self.kept = measurements.Store(context.results)
         self.found: dict[str, dict[int, dict[int, Outcome]]] = {name: {} for name in objectives}
 
-    def read(self, most: int) -> None:
-        """Read all measurements with up to `most` users."""
+    def read(self, most: int, retried: int | None = None) -> None:
+        """Read all measurements with up to `most` users; discard the failed ones of the round `retried`."""
         for round_ in range(1, MOST_ROUNDS + 1):
             for users in range(1, most + 1):
-                self.add(users, round_)
+                self.add(users, round_, retried)
 
-    def add(self, users: int, round_: int) -> None:
+    def add(self, users: int, round_: int, retried: int | None = None) -> None:
         """Read one measurement, if the store has it whole."""
         digest = plan.measurement_id(self.context.spec, users, round_)
         if not self.kept.path(digest).exists():
@@ -54,14 +56,20 @@ class Evidence:
             place = {"run": self.setting.run, "setting": self.setting.name, "round": round_, "users": users}
             log.warning("%s; it is kept as %s", error, self.kept.discard(digest, f"damaged: {error}", place))
             return
-        if record.status == "failed" and self.context.retry_failed:
+        if record.status == "failed" and round_ == retried:
             self.kept.discard(digest, "failed; tried again")
             return
-        figures = {"status": record.status}
+        figures = {"status": record.status, "reason": record.reason}
         if record.status == "ok":
-            figures |= measurement_figures(record.requests, record.chunks, record.loaded, Line())
+            figures |= measurement_figures(record.requests, record.chunks, record.loaded, self.line)
         for name, outcome in outcomes(self.objectives, figures):
             self.found[name].setdefault(users, {})[round_] = outcome
+
+    def within(self, most: int) -> dict[str, dict[int, dict[int, Outcome]]]:
+        """Return the evidence on up to `most` users."""
+        return {
+            name: {users: rounds for users, rounds in own.items() if users <= most} for name, own in self.found.items()
+        }
 
     def users(self, round_: int) -> list[int]:
         """List the numbers of users that a round has measured."""
@@ -73,26 +81,30 @@ def run(session: plan.Session, context: Context, search: Search, objectives: Map
     context = context.identified(session.setting)
     evidence, layout = Evidence(session.setting, context, objectives), Layout(context.results)
     kept = evidence.kept
-    evidence.read(search.most)
-    evidence.context = replace(context, retry_failed=False)  # what fails now has been tried again
+    # What another round of this run has tried again and failed is evidence, and stays.
+    evidence.read(search.most, session.round if context.retry_failed else None)
     asked = [wanted(evidence.found, search, session.round)]
     if asked[0] is not None:
         search = replace(search, most=_most(session.setting, context, search.most))
+        asked = [wanted(evidence.within(search.most), search, session.round)]
 
     def then() -> int | None:
         """Judge what was measured last, and say what is next."""
         if asked[-1] is not None:
             evidence.add(asked[-1], session.round)
-        asked.append(wanted(evidence.found, search, session.round))
+        asked.append(wanted(evidence.within(search.most), search, session.round))
         return asked[-1]
 
     while asked[-1] is not None:  # once for each launch of the engine: a number of users that kills it is an outcome
         first = asked[-1]
-        with Publisher(context.results, session) as published:
+        with Publisher(context.results, session, kind="search") as published:
             requests = needed(objectives)
-            Measuring(session, context, kept, published, min_targets=requests, most=search.most).run([first], then)
+            measuring = Measuring(session, context, kept, published, min_targets=requests, most=search.most)
+            measuring.run([first], then)
         if asked[-1] is not None:
             then()
+        if not measuring.up:
+            break  # an engine that does not start does so with no other number of users
     for users in evidence.users(session.round):
         kept.link(
             plan.measurement_id(context.spec, users, session.round),
@@ -101,7 +113,9 @@ def run(session: plan.Session, context: Context, search: Search, objectives: Map
     record = {"spec": plan.digest(context.spec), "users": evidence.users(session.round)}
     path = layout.search(session.setting, session.round)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(record) + "\n", encoding="utf-8")
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(json.dumps(record) + "\n", encoding="utf-8")
+    part.replace(path)
 
 
 def _most(setting: plan.Setting, context: Context, most: int) -> int:
@@ -110,6 +124,8 @@ def _most(setting: plan.Setting, context: Context, most: int) -> int:
         return most
     load_cpus = cpus.allot(setting.cpus).get("load", [])
     found = calibrate.ensure(most, cache.root(context.runtime.cache), load_cpus, setting.processes)
+    if found.max_users < 1:
+        raise engines.InfrastructureError(f"{setting.name}: this machine loads not even one user truthfully")
     if found.max_users < most:
         log.warning(
             "%s: this machine loads at most %d users truthfully, so no more are tried", setting.name, found.max_users
