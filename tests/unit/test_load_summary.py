@@ -1,17 +1,22 @@
 """What `servebench load` says of what it has measured, and meanwhile."""
 
 import io
+import json
 import logging
 
 import pytest
+from msgspec import to_builtins
 from msgspec.structs import replace
 from rich.console import Console
 
 from servebench.cli import load
+from servebench.faults import Fault
 from servebench.load import calibrate
 from servebench.load.calibration import Level
 from servebench.load.line import Line
+from servebench.load.measurement import LoadMeta
 from servebench.load.workload import Workload
+from servebench.marks import mark
 
 MET = {
     "meets_line": True,
@@ -20,6 +25,7 @@ MET = {
     "ttft_p95_all_s": 2.0,
     "ttft_p50_s": 1.0,
     "user_tok_s": 10.0,
+    "invalid_reasons": [],
 }
 
 
@@ -34,10 +40,30 @@ MET = {
         ({"ttft_p95_all_s": 2.5}, "no: TTFT p95 2.500 s, p95 at most 2"),
         ({"user_tok_s": 9.96, "target_requests": 5}, "no: 10.0 tok/s for one user, at least 10"),
         ({"user_tok_s": None}, "no: no reply in more than one piece, so no speed"),
+        (
+            {"invalid_reasons": [mark("warmup_failed", failures=3, requests=4)]},
+            "no: warm-up failed: 3 of its 4 requests",
+        ),
     ],
 )
 def test_a_line_that_is_missed_says_by_what(found, said):
     assert load.verdict({**MET, "meets_line": not found, **found}, Line()) == said
+
+
+META = LoadMeta(mode="closed", users=1, load_start_ns=0, window_start_ns=1, window_end_ns=2, load_end_ns=3)
+
+
+@pytest.mark.parametrize(
+    ("summary", "requests"),
+    [([], None), ({"meta": []}, None), ({"meta": to_builtins(META)}, None), ({"meta": to_builtins(META)}, b"PAR1 cut")],
+)
+def test_what_is_no_whole_measurement_is_said_with_its_folder(summary, requests, tmp_path):
+    assert load.read_kept(tmp_path) is None
+    (tmp_path / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
+    if requests:
+        (tmp_path / "requests.parquet").write_bytes(requests)
+    with pytest.raises(Fault, match=f"--out: {tmp_path} holds files of no whole measurement"):
+        load.read_kept(tmp_path)
 
 
 @pytest.mark.parametrize(

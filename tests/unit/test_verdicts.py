@@ -252,7 +252,8 @@ VALUES: Mapping[str, Any] = {
         "met_above": [8, 16],
         "valid": False,
     },
-    **{"ranges": {"a": [1.0, 2.0], "b": [0.5, 0.9]}, "limits": ["ttft_p95_s", "user_tok_s", "failures", "no_speed"]},
+    **{"ranges": {"a": [1.0, 2.0], "b": [0.5, 0.9]}},
+    "limits": ["ttft_p95_s", "user_tok_s", "failures", "no_speed", "backlog_grows", "warmup_failed"],
     **{"line": {"ttft_p95_s": 2.0, "user_tok_s": 10.0}, "next_verdict": "missed"},
     "reasons": [
         {"kind": "unanswered", "target": "a", "lost": 1, "asked": 5},

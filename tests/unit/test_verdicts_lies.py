@@ -159,6 +159,15 @@ def test_one_failed_request_of_sixty_misses_the_target_and_is_counted() -> None:
     assert "1 of 120 requests failed" in english and "依頼 120 件のうち 1 件が失敗" in japanese
 
 
+def test_a_round_that_fell_behind_or_failed_to_warm_up_did_not_meet_the_target_whatever_its_figures() -> None:
+    plan = plan_of({"llama-np16": (8,)})
+    for why in (mark("backlog_grows", start=1, end=9, due=40), mark("warmup_failed", failures=3, requests=4)):
+        bad = row(plan, "llama-np16", 8, 2, invalid_reasons=[why], valid=False)
+        found = concluded(plan, [row(plan, "llama-np16", 8, 1), bad])
+        assert (only(found, "level").verdict, only(found, "level").values["limits"]) == ("missed", [why.kind])
+        assert only(found, "capacity").verdict == "none"
+
+
 def test_a_level_met_on_few_requests_in_all_is_not_called_certain() -> None:
     """20 of 20 in each of two rounds: 40 passes give 87 %, not 95 %."""
     plan = plan_of({"llama-np16": (8,)})

@@ -8,7 +8,6 @@ from pathlib import Path
 from secrets import randbits
 
 import msgspec
-import pyarrow.parquet as pq
 from rich.console import Console
 
 from servebench.capacity.judging import CONFIDENCE
@@ -113,11 +112,9 @@ class _Levels:
         kind = f"users-{level}" if rate is None else f"rate-{self.value(level):g}"
         folder = self.out / f"round-{round_}" / kind
         if kept := load.read_kept(folder):
-            meta, chunks = kept
-            if not load.is_of(meta, self.endpoint, workload, users):
+            if not load.is_of(kept.meta, self.endpoint, workload, users):
                 raise Fault(f"--out: {folder} holds a measurement of another load; name another folder, or remove it")
-            requests = pq.read_table(folder / "requests.parquet")
-            return self._judged(figures.measurement_figures(requests, chunks, meta, self.line))
+            return self._judged(figures.measurement_figures(kept.requests, kept.chunks, kept.meta, self.line))
         number = self.seed + 1000 * round_ + level
         made = load.measured_now(
             self.endpoint, workload, users, processes=self.processes, seed=self.seed + round_, number_seed=number

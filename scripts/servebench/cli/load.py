@@ -26,8 +26,8 @@ from servebench.load.calibration import Calibration, Level
 from servebench.load.endpoint import Endpoint
 from servebench.load.measurement import LoadMeta, Measurement
 from servebench.load.modes import MODES
-from servebench.load.objective import MEDIAN_FROM
-from servebench.load.records import write_measurement
+from servebench.load.objective import MEDIAN_FROM, MISSES
+from servebench.load.records import check_chunks, check_requests, write_measurement
 from servebench.load.run import Progress, measure
 from servebench.load.turns import by_turn
 from servebench.load.workload import Workload
@@ -85,19 +85,18 @@ def command(
     folders = {count: out if len(users) == 1 else out / f"users-{count}" for count in users}
     sweep = len(users) > 1
     kept = {count: whole for count, place in folders.items() if (whole := read_kept(place))}
-    for count, (meta, _) in kept.items():
-        if not sweep or not is_of(meta, endpoint, workload, count) or seed not in (None, meta.seed):
+    for count, measured in kept.items():
+        if not sweep or not is_of(measured.meta, endpoint, workload, count) or seed not in (None, measured.meta.seed):
             what = "a measurement already" if not sweep else "a measurement of another load"
             raise Fault(f"--out: {folders[count]} holds {what}; name another folder, or remove it")
     if seed is None:
-        seed = next((meta.seed for meta, _ in kept.values() if meta.seed is not None), randbits(32))
+        seed = next((one.meta.seed for one in kept.values() if one.meta.seed is not None), randbits(32))
     known = calibrate.known(cache.root(), processes=processes)
     rows = []
     for count, folder in folders.items():
         if count in kept:
             Console(stderr=True).print(f"{counted(count, workload.mode)}: measured already, {folder}", highlight=False)
-            requests, (meta, chunks) = pq.read_table(folder / "requests.parquet"), kept[count]
-            measured = Measurement(requests, chunks, meta)
+            measured = kept[count]
         else:
             # By the users, not by the place in the sweep: a later call with more of them shares its seed, and what one
             # of them sent may be in the server's cache.
@@ -124,15 +123,17 @@ def command(
     return 1 if any(map(_failed, rows)) else 0
 
 
-def read_kept(folder: Path) -> tuple[LoadMeta, pa.Table] | None:
-    """Read a measurement's meta and chunks; None where there is none. Raises Fault for files that are not readable."""
+def read_kept(folder: Path) -> Measurement | None:
+    """Read a measurement; None where there is none. Raises Fault for files of no whole measurement."""
     path = folder / "summary.json"
     if not path.exists():
         return None
     try:
         meta = msgspec.convert(json.loads(path.read_bytes())["meta"], LoadMeta)
-        return meta, pq.read_table(folder / "chunks.parquet")
-    except (ValueError, KeyError, OSError) as error:
+        requests = check_requests(pq.read_table(folder / "requests.parquet"))
+        chunks = check_chunks(pq.read_table(folder / "chunks.parquet"), requests)
+        return Measurement(requests, chunks, meta)
+    except (ValueError, TypeError, LookupError, OSError, pa.ArrowException) as error:
         raise Fault(f"--out: {folder} holds files of no whole measurement ({error}); name another folder") from None
 
 
@@ -257,6 +258,8 @@ def verdict(found: dict[str, Any], line: line_.Line) -> str:
             misses.append(f"{speed:.1f} tok/s for one user, at least {line.user_tok_s:g}")
         elif speed is None and not misses:
             misses.append("no reply in more than one piece, so no speed")
+    if marked := [one for one in found["invalid_reasons"] if one.kind in MISSES]:
+        misses.append(marks.told(marked, "en"))
     if misses or enough:
         return f"no: {'; '.join(misses)}"
     return f"cannot be judged: {requests} requests, and {line.min_targets} are needed"

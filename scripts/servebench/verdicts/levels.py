@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from servebench.claims import Claim
 from servebench.load.line import Line
-from servebench.load.objective import MEDIAN_FROM
+from servebench.load.objective import MEDIAN_FROM, MISSES
 from servebench.load.percentiles import line_confidence
 from servebench.marks import Mark, mark
 from servebench.plan import Plan, Setting
@@ -115,7 +115,7 @@ def level(setting: Setting, users: int, rounds: Sequence[Row], plan: Plan, setti
 
 
 def _missed(row: Row, line: Line) -> Iterator[str]:
-    """Yield the limits that a round missed, as far as its requests can tell."""
+    """Yield what a round missed: limits, as far as its requests can tell, and MISSES."""
     requests, failures = row["target_requests"] or 0, row["failures"] or 0
     if failures:
         yield "failures"
@@ -126,6 +126,7 @@ def _missed(row: Row, line: Line) -> Iterator[str]:
         yield "user_tok_s"
     if row["user_tok_s"] is None and requests >= MEDIAN_FROM and not failures:
         yield "no_speed"
+    yield from (found.kind for found in row["invalid_reasons"] if found.kind in MISSES)
 
 
 def over_rounds(rounds: Sequence[Row], figure: str) -> list[float] | None:
