@@ -59,6 +59,11 @@ def test_a_changed_file_is_read_again_and_a_cut_one_is_refused(tmp_path: Path) -
     whole = weights.sha256(path)
     written(path, "ab")
     assert weights.sha256(path) != whole
-    path.write_bytes(path.read_bytes()[:-40])
+    content = path.read_bytes()
+    path.write_bytes(content[:-40])
     with pytest.raises(ValueError, match="ends within the tensor"):
         weights.sha256(path)
+    for cut in range(24, 200):
+        path.write_bytes(content[:cut])
+        with pytest.raises(ValueError, match="claims more than the file has"):
+            weights.tensors(path)

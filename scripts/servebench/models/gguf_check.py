@@ -5,9 +5,9 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
-# Bytes of a value, by its type; 8 is a string, 9 an array.
-_SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
-_STRING, _ARRAY = 8, 9
+STRING, ARRAY = 8, 9
+# Bytes of a value, by GGUF's type, but for strings and arrays.
+SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 MOST_VALUES = 5_000_000  # of all arrays; the largest vocabularies have 260,000 tokens, in three arrays
 
 
@@ -43,23 +43,23 @@ def check(path: Path) -> None:
         for _ in range(keys):
             skip(number("<Q"))
             kind = number("<I")
-            if kind == _ARRAY:
+            if kind == ARRAY:
                 inner, count = number("<I"), number("<Q")
                 values += count
                 if values > MOST_VALUES:
                     raise ValueError(f"its arrays claim more than {MOST_VALUES:,} values")
-                if inner == _STRING:
+                if inner == STRING:
                     for _ in range(count):
                         skip(number("<Q"))
                 else:
                     skip(count * _size(inner))
-            elif kind == _STRING:
+            elif kind == STRING:
                 skip(number("<Q"))
             else:
                 skip(_size(kind))
 
 
 def _size(kind: int) -> int:
-    if kind not in _SIZES:
+    if kind not in SIZES:
         raise ValueError(f"its header has a value of type {kind}, which is nested or unknown")
-    return _SIZES[kind]
+    return SIZES[kind]

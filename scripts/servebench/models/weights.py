@@ -13,11 +13,10 @@ from math import prod
 from pathlib import Path
 
 from servebench.models.checking import Wanted, accept, note, noted
+from servebench.models.gguf_check import ARRAY, SIZES, STRING
 
 SPLIT = re.compile(r"(.+)-\d{5}-of-(\d{5})\.gguf")
 ALIGNMENT = 32  # of the data of tensors, unless the file says otherwise
-STRING, ARRAY = 8, 9
-SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}  # bytes of a value, by GGUF's type
 
 
 def sha256(path: Path) -> str:
@@ -74,7 +73,7 @@ class Tensor:
 def tensors(path: Path) -> list[Tensor]:
     """List the tensors of a GGUF. `gguf.GGUFReader` would take seconds for the tokenizer's lists, which are skipped.
 
-    Raises ValueError for another file, or a type of tensor that `gguf` does not know.
+    Raises ValueError for another or a cut file, or a type of tensor that `gguf` does not know.
     """
     from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
@@ -106,14 +105,17 @@ class _Cursor:
         self.content, self.at = content, at
 
     def number(self, form: str) -> int:
-        (value,) = struct.unpack_from(form, self.content, self.at)
-        self.at += struct.calcsize(form)
+        (value,) = struct.unpack(form, self._take(struct.calcsize(form)))
         return int(value)
 
-    def string(self) -> str:
-        size = self.number("<Q")
+    def _take(self, size: int) -> bytes:
         self.at += size
-        return self.content[self.at - size : self.at].decode()
+        if self.at > len(self.content):
+            raise ValueError("the header of a GGUF claims more than the file has")
+        return self.content[self.at - size : self.at]
+
+    def string(self) -> str:
+        return self._take(self.number("<Q")).decode()
 
     def shape(self) -> Iterator[int]:
         for _ in range(self.number("<I")):
