@@ -253,6 +253,16 @@ def test_a_moved_tag_is_noticed(source: Path, files: FilesDouble, tmp_path: Path
         ollama.fetch(f"ollama://{host}/library/tiny:1b@{digest}", tmp_path, lambda line: None)
 
 
+def test_a_manifest_that_is_far_too_long_is_not_read_to_its_end(
+    source: Path, files: FilesDouble, tmp_path: Path
+) -> None:
+    registry(source, "1b", CONTENT)
+    (source / "v2/library/tiny/manifests/1b").write_bytes(bytes(ollama.MOST_BYTES + 1))
+    host = files.url.removeprefix("http://")
+    with pytest.raises(InfrastructureError, match="is longer than 4,194,304 bytes"):
+        ollama.fetch(f"ollama://{host}/library/tiny:1b", tmp_path, lambda line: None)
+
+
 def test_ollama_names() -> None:
     assert ollama.parse("ollama://qwen3:14b").manifest == Path("manifests/registry.ollama.ai/library/qwen3/14b")
     assert ollama.parse("ollama://qwen3:14b").name == "qwen3:14b"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -32,6 +32,20 @@ def fetch(source: str, into: Path, progress: Callable[[str], None]) -> Path:
             progress(f"{target.name}: {told(error)}; trying again")
             time.sleep(min(2.0**attempt, 30.0))
     return cut.rename(target)
+
+
+def read(source: str, most_bytes: int, total_s: float, headers: Mapping[str, str]) -> bytes:
+    """Return what `source` answers; raises httpx.HTTPError, too where it is longer or takes longer."""
+    ends, content = time.monotonic() + total_s, b""
+    with httpx.stream("GET", source, headers=dict(headers), follow_redirects=True, timeout=TIMEOUT) as response:
+        response.raise_for_status()
+        for block in response.iter_bytes():
+            content += block
+            if len(content) > most_bytes:
+                raise httpx.DecodingError(f"{source} is longer than {most_bytes:,} bytes", request=response.request)
+            if time.monotonic() > ends:
+                raise httpx.ReadTimeout(f"{source} did not end in {total_s:g} s", request=response.request)
+    return content
 
 
 def told(error: Exception) -> str:

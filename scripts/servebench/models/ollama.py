@@ -23,6 +23,7 @@ from servebench.models import file, https
 
 REGISTRY = "registry.ollama.ai"  # the default host in Ollama's names
 MANIFEST_TYPE = "application/vnd.docker.distribution.manifest.v2+json"
+MOST_BYTES, MOST_S = 4 * 2**20, 60.0  # of a manifest, which has about a thousand bytes
 BLOB = re.compile("sha256:[0-9a-f]{64}")
 MODEL_LAYER = "application/vnd.ollama.image.model"
 SOURCE = re.compile(
@@ -154,8 +155,7 @@ def _read(source: str, manifest_at: str) -> bytes:
     try:
         if manifest_at.startswith("file://"):
             return file.path_of(manifest_at).read_bytes()
-        answer = httpx.get(manifest_at, headers={"Accept": MANIFEST_TYPE}, timeout=30, follow_redirects=True)
-        return answer.raise_for_status().content
+        return https.read(manifest_at, MOST_BYTES, MOST_S, {"Accept": MANIFEST_TYPE})
     except (httpx.HTTPError, OSError) as error:
         raise InfrastructureError(f"{source}: {https.told(error)}") from error
 
