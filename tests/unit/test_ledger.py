@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
+import subprocess
 from pathlib import Path
 
 import msgspec
@@ -18,7 +20,7 @@ import synthetic
 from servebench import claims, configuration, tables
 from servebench import plan as planning
 from servebench.claims import Claim
-from servebench.cli import status, watch
+from servebench.cli import retry, status, watch
 from servebench.faults import Fault
 from servebench.marks import mark
 from servebench.outlook import duration, inventory, questions
@@ -111,7 +113,7 @@ def test_a_damaged_measurement_is_named_and_its_remedy_works(tmp_path: Path) -> 
         said = f"damaged: main llama-np4 round 1, {named}: {file}: "
         (place,) = (n for n, line in enumerate(lines) if line.startswith(said))
         assert lines[place + 1] == "  again: servebench retry main llama-np4 --configfile site.yaml"
-    assert status.failures(plan, tmp_path) == [("main", "llama-np4")]
+    assert status.failures(plan, tmp_path) == {("main", "llama-np4"): ["session_main_llama-np4"]}
     assert len(list(status.discard(plan, tmp_path, "main", "llama-np4", 1, None, "damaged"))) == 3
     assert not path.exists()
     assert [kept.status(digest) for digest in names.values()] == [None, None]
@@ -285,6 +287,61 @@ def test_a_failed_evaluation_stands_with_the_command_that_asks_again(asked: Aske
     ((line, remedy), failed) = asked.status()
     assert (told(line), remedy, failed) == (("failed", f"evaluation of {asked.target.name}", [16, 56]), again, 1)
     assert asked.left() == (1, 0)
+
+
+class Searched:
+    """An experiment of two rounds, for which a search has measured a third that failed."""
+
+    def __init__(self, results: Path) -> None:
+        self.plan = synthetic.plan_of([{"run": "main", "setting": "llama-np4", "users": 1}])
+        setting, folder = self.plan.settings["llama-np4"], results / "h200"
+        spec = planning.search_spec(self.plan, setting)
+        search = Layout(folder).search(setting, 3)
+        search.parent.mkdir(parents=True)
+        search.write_text(json.dumps({"spec": planning.digest(spec), "users": [1]}))
+        record = synthetic.record(setting, 0, 1, 3, FIGURES)
+        digest = planning.measurement_id(planning.session_spec(self.plan, setting), 1, 3)
+        failed = replace(record, status="failed", reason=[mark("failed", reason="out of memory")])
+        self.store, self.link = measurements.Store(folder), Layout(folder).measurement(setting, 3, 1)
+        measurements.write(synthetic.changed(failed, identity={"digest": digest}), self.store.path(digest))
+        self.store.link(digest, self.link)
+
+
+def test_a_failure_in_a_further_round_of_a_search_is_told_tried_again_and_discarded(tmp_path: Path) -> None:
+    searched = Searched(tmp_path)
+    lines, count = status.report(searched.plan, tmp_path)
+    assert count == 1
+    assert lines[-2] == "failed: main llama-np4 round 3, 1 user: out of memory"
+    assert lines[-1] == "  again: servebench retry main llama-np4"
+    assert status.failures(searched.plan, tmp_path) == {("main", "llama-np4"): ["search_main_llama-np4"]}
+    said, now = status.discard(searched.plan, tmp_path, "main", "llama-np4", 3, None, "a backup ran")
+    assert said.startswith("discarded main llama-np4 round 3, 1 user; ")
+    assert now == "now: snakemake --cores 1 capacity"
+    assert status.failures(searched.plan, tmp_path) == {}
+
+
+def test_retry_forces_each_rule_under_its_target_and_takes_a_profile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched = Searched(tmp_path)
+    setting = searched.plan.settings["llama-np4"]
+    planned = replace(synthetic.record(setting, 0, 1, 1, FIGURES), status="failed", reason=[])
+    measurements.write(planned, Layout(tmp_path / "h200").measurement(setting, 1, 1))
+    asked, codes = [], iter([3, 0, 0, 0])
+
+    def snakemake(argv: list[str], check: bool) -> subprocess.CompletedProcess[str]:
+        asked.append(shlex.join(argv))
+        return subprocess.CompletedProcess(argv, next(codes))
+
+    monkeypatch.setattr(subprocess, "run", snakemake)
+    assert retry.command(searched.plan, tmp_path, "main", "llama-np4", [], None) == 3
+    assert retry.command(searched.plan, tmp_path, None, None, [Path("/site.yaml")], "profiles/slurm") == 0
+    forced = [("capacity", "search_main_llama-np4"), ("all", "session_main_llama-np4")]
+    for command, (target, rule) in zip(asked, [*forced, *forced], strict=True):
+        assert f" {target} --forcerun {rule}" in command
+    assert ["--cores 1" in one for one in asked] == [True, True, False, False]
+    assert ["--workflow-profile profiles/slurm" in one for one in asked] == [False, False, True, True]
+    assert ["--configfile /site.yaml" in one for one in asked] == [False, False, True, True]
 
 
 def test_what_runs_is_told_with_what_is_left(tmp_path: Path) -> None:

@@ -480,6 +480,8 @@ def test_what_failed_and_what_is_missing_is_listed_with_its_reason() -> None:
     gaps = content.missing(made_of, plan)
     why = [mark("failed", reason="CUDA <out of memory>")]
     assert [(g["users"], g["round"], g["reason"]) for g in gaps] == [(4, 2, why), (8, 2, [])]
+    further = content.missing(made_of, msgspec.structs.replace(plan, rounds=1))
+    assert [(g["users"], g["round"], g["reason"]) for g in further] == [(4, 2, why)], "in a round only a search made"
     page = page_.page(made_of, plan)
     assert "CUDA &lt;out of memory&gt;" in page
     assert "CUDA <out of memory>" not in page

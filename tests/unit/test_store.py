@@ -91,6 +91,24 @@ def test_a_measurement_outlives_its_link_and_a_discard_is_on_record(tmp_path):
     assert [d.why for d in kept.discarded()] == ["somebody else used the machine", "again"]
 
 
+def test_the_only_copy_of_a_measurement_is_kept_when_another_takes_its_place(tmp_path):
+    kept = measurements.Store(tmp_path)
+    output = tmp_path / "measurements/main/np4/round1/users004.parquet"
+    for digest, chunks in (("d1", 2), ("d2", 5)):
+        made = record({1: chunks})
+        made = replace(made, identity=replace(made.identity, digest=digest))
+        measurements.write(made, kept.path(digest))
+    kept.link("d1", output)
+    kept.link("d2", output)
+    assert list(kept.discarded()) == [], "the store still has it"
+    kept.path("d2").unlink()
+    kept.link("d1", output)
+    (thrown,) = kept.discarded()
+    assert (thrown.file.name, thrown.why) == ("d2-1.parquet", measurements.ONLY_COPY)
+    assert len(measurements.read(thrown.file).chunks) == 5
+    assert output.samefile(kept.path("d1"))
+
+
 def test_a_discard_that_was_killed_half_way_has_not_happened(tmp_path, monkeypatch):
     kept = measurements.Store(tmp_path)
     measurements.write(record({1: 2}), kept.path("d1"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -104,6 +105,8 @@ def test_what_is_whole_is_read_and_counted(kept: Kept) -> None:
         (lambda k: flip(k.stored[0], 5000), ["damaged: {0}: is damaged"]),
         (lambda k: (detached(k.links[0]), flip(k.links[0], 5000)), ["differs: {link}"]),
         (lambda k: k.links[0].unlink(), ["no link: {link}: the next run links it again: snakemake"]),
+        (lambda k: k.stored[0].unlink(), ["not in the store: {link}: is the only copy"]),
+        (lambda k: (k.stored[0].unlink(), flip(k.links[0], 5000)), ["damaged: {link}: is damaged"]),
         (lambda k: k.links[0].write_bytes(b""), ["differs: {link}", "damaged: {0}"]),
         (lambda k: flip(k.replies, 20), ["damaged: {replies}:1: "]),
         (lambda k: k.layout.plan.write_text("{}"), ["damaged: {plan}: is not a saved plan"]),
@@ -122,6 +125,13 @@ def test_what_is_wrong_is_named_with_what_to_do(kept: Kept, harm: Callable[[Kept
     found = kept.wrong()
     assert any(line.startswith(wanted[0]) for line in found), found
     assert len(found) == 1 or "damaged" in said[-1], found
+
+
+def test_the_remedy_for_a_lost_file_of_the_store_works(kept: Kept) -> None:
+    kept.stored[0].unlink()
+    (line,) = kept.wrong()
+    subprocess.run(line.partition("keep it: ")[2], shell=True, check=True)
+    assert kept.wrong() == []
 
 
 PLACE = {"run": "main", "setting": "s", "round": 1, "users": 1}

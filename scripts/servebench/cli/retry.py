@@ -1,4 +1,7 @@
-"""Measure and ask again what failed: run Snakemake with the rules of the failed settings and targets forced."""
+"""Measure and ask again what failed: run Snakemake with the rules of the failed settings and targets forced.
+
+Snakemake's targets are `all`, and `capacity` for further rounds of a search, so what is missing is measured too.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,13 @@ from servebench.cli.messages import say
 from servebench.plan import Plan
 
 
-def command(plan: Plan, results: Path, run: str | None, setting: str | None, configfiles: Sequence[Path]) -> int:
+def command(
+    plan: Plan, results: Path, run: str | None, setting: str | None, configfiles: Sequence[Path], profile: str | None
+) -> int:
     """Retry what failed: everything, or only a setting (or, as run "evaluations", a target); return the exit status.
 
-    Failed measurements are kept on record; good ones are not made again. Raises `status.UnknownMeasurement` for a
-    setting without a failure.
+    `profile` is Snakemake's --workflow-profile, for a cluster. Failed measurements are kept on record; good ones are
+    not made again. Raises `status.UnknownMeasurement` for a setting without a failure.
     """
     failed = status.failures(plan, results)
     if run is not None and (run, setting) not in failed:
@@ -27,11 +32,24 @@ def command(plan: Plan, results: Path, run: str | None, setting: str | None, con
     if not chosen:
         say("nothing failed; servebench status says what is left")
         return 0
-    rules = [f"evaluate_{name}" if run == status.EVALUATIONS else f"session_{run}_{name}" for run, name in chosen]
-    files = [str(file.absolute()) for file in configfiles]
-    where = ["--snakefile", str(ROOT / "Snakefile"), "--directory", str(Path.cwd())]
-    argv = ["--cores", "1", *where, "all", "--forcerun", *rules]
-    argv += ["--configfile", *files] if files else []
-    argv += ["--config", *plan.overrides] if plan.overrides else []
     say(f"again: {', '.join(f'{run} {name}' for run, name in chosen)}")
-    return subprocess.run([sys.executable, "-m", "snakemake", *argv], check=False).returncode
+    rules = [rule for one in chosen for rule in failed[one]]
+    searches = [rule for rule in rules if rule.startswith("search_")]
+    codes = [
+        subprocess.run(_snakemake(target, forced, plan, configfiles, profile), check=False).returncode
+        for target, forced in (("capacity", searches), ("all", [rule for rule in rules if rule not in searches]))
+        if forced
+    ]
+    return next((code for code in codes if code), 0)
+
+
+def _snakemake(
+    target: str, forced: Sequence[str], plan: Plan, configfiles: Sequence[Path], profile: str | None
+) -> list[str]:
+    """Return the command that makes a target with these rules forced."""
+    how = ["--workflow-profile", profile] if profile else ["--cores", "1"]
+    where = ["--snakefile", str(ROOT / "Snakefile"), "--directory", str(Path.cwd())]
+    files = [str(file.absolute()) for file in configfiles]
+    argv = [sys.executable, "-m", "snakemake", *how, *where, target, "--forcerun", *forced]
+    argv += ["--configfile", *files] if files else []
+    return [*argv, "--config", *plan.overrides] if plan.overrides else argv

@@ -70,11 +70,11 @@ def report(plan: Plan, results: Path, configfiles: Sequence[Path] = ()) -> tuple
 EVALUATIONS = "evaluations"  # stands for a run where the targets of the evaluations are named
 
 
-def failures(plan: Plan, results: Path) -> list[tuple[str, str]]:
-    """Return the settings with a failed or damaged measurement, as (run, setting), and targets that only a forced run
-    asks again, as (`EVALUATIONS`, target)."""
+def failures(plan: Plan, results: Path) -> dict[tuple[str, str], list[str]]:
+    """Map the settings with a failed or damaged measurement, as (run, setting), and the targets that only a forced run
+    asks again, as (`EVALUATIONS`, target), to Snakemake's rules that make these again."""
     folder = results / plan.experiment
-    failed: dict[tuple[str, str], None] = {}
+    failed: dict[tuple[str, str], list[str]] = {}
     for one in measurements_of(plan, folder):
         if not one.file.exists():
             continue
@@ -82,12 +82,13 @@ def failures(plan: Plan, results: Path) -> list[tuple[str, str]]:
             good = measurements.read_metadata(one.file).status != "failed"
         except Damaged:
             good = False
-        if not good:
-            failed[(one.setting.run, one.setting.name)] = None
+        rules = failed.setdefault((one.setting.run, one.setting.name), []) if not good else None
+        if rules is not None and one.rule not in rules:
+            rules.append(one.rule)
     for target in plan.evaluations.targets.values() if plan.evaluations else ():
         if _evaluation(plan, folder, target).again:
-            failed[(EVALUATIONS, target.name)] = None
-    return list(failed)
+            failed[(EVALUATIONS, target.name)] = [f"evaluate_{target.name}"]
+    return failed
 
 
 def discard(
@@ -112,15 +113,15 @@ def discard(
         raise UnknownMeasurement(f"{run} {setting}: is not in experiment {plan.experiment}; it has: {known}")
     folder = results / plan.experiment
     kept = measurements.Store(folder)
-    found = 0
+    targets: dict[str, None] = {}
     for one in measurements_of(plan, folder):
         wanted = one.setting.name == setting and round_ in (None, one.round) and users in (None, one.users)
         if wanted and one.file.exists():
-            found += 1
+            targets[one.target] = None
             yield f"discarded {one}; kept as {kept.discard(one.digest, why, one.place)}"
-    if not found:
+    if not targets:
         raise UnknownMeasurement(f"{run} {setting}: has no such measurement yet; see servebench status")
-    yield f"now: snakemake --cores 1 all{options(plan, configfiles)}"
+    yield f"now: snakemake --cores 1 {' '.join(targets)}{options(plan, configfiles)}"
 
 
 def _concluded(folder: Path) -> Iterator[str]:
@@ -201,13 +202,17 @@ def _evaluation(plan: Plan, folder: Path, target: Setting) -> _State:
 
 @dataclass(frozen=True)
 class _Measurement:
-    """Hold a measurement of the plan: `path` is its link under measurements/, `stored` its file by the present spec."""
+    """Hold a measurement of the plan: `path` is its link under measurements/, `stored` its file by the present spec.
+
+    `further`: of a round beyond the planned ones, which only a search measures.
+    """
 
     setting: Setting
     round: int
     users: int
     path: Path
     stored: Path
+    further: bool
 
     def __str__(self) -> str:
         return f"{self.setting.run} {self.setting.name} round {self.round}, {counted(self.users)}"
@@ -217,6 +222,16 @@ class _Measurement:
         """Return the place as `plan.layout.PLACE` has it."""
         setting = self.setting
         return {"run": setting.run, "setting": setting.name, "round": self.round, "users": self.users}
+
+    @property
+    def rule(self) -> str:
+        """Return the name of Snakemake's rule that makes it."""
+        return f"{'search' if self.further else 'session'}_{self.setting.run}_{self.setting.name}"
+
+    @property
+    def target(self) -> str:
+        """Return Snakemake's target that measures it where it is missing."""
+        return "capacity" if self.further else "all"
 
     @property
     def file(self) -> Path:
@@ -233,9 +248,17 @@ class _Measurement:
             return next(same, self.stored.stem)
 
 
-def measurements_of(plan: Plan, folder: Path) -> Iterator[_Measurement]:
-    for session in plan.sessions():
-        setting, round_ = session.setting, session.round
-        for users in setting.users:
-            path = Layout(folder).measurement(setting, round_, users)
-            yield _Measurement(setting, round_, users, path, inventory.stored_path(plan, folder, session, users))
+def measurements_of(plan: Plan, folder: Path) -> list[_Measurement]:
+    """List the planned measurements, then those of further rounds that searches have made."""
+    planned = [(session, users) for session in plan.sessions() for users in session.setting.users]
+    return [
+        _Measurement(
+            session.setting,
+            session.round,
+            users,
+            Layout(folder).measurement(session.setting, session.round, users),
+            inventory.stored_path(plan, folder, session, users),
+            further=session.round > plan.rounds,
+        )
+        for session, users in [*planned, *inventory.further_rounds(plan, folder)]
+    ]

@@ -176,13 +176,15 @@ def retry(
     setting: Annotated[str | None, Argument(help="That setting or target.")] = None,
     configfile: ConfigFiles = None,
     config: Overrides = None,
+    workflow_profile: Annotated[str | None, Option(metavar="FOLDER", help="As for snakemake, on a cluster.")] = None,
 ) -> None:
-    """Measure again what failed, and nothing else; the failures stay on record. Runs snakemake."""
+    """Measure again what failed, and what is missing; the failures stay on record. Runs snakemake."""
     from servebench.cli import retry
 
     if (run is None) != (setting is None):
         raise typer.BadParameter("give both RUN and SETTING, or neither for everything that failed")
-    raise typer.Exit(retry.command(read_plan(configfile, config), RESULTS, run, setting, configfile or ()))
+    plan = read_plan(configfile, config)
+    raise typer.Exit(retry.command(plan, RESULTS, run, setting, configfile or (), workflow_profile))
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def report(plan: Plan, results: Path, configfiles: Sequence[Path] = ()) -> tuple
     wrong: list[str] = []
     checks = (
         _plan(folder, again),
-        _links(plan, folder, options(plan, configfiles), again),
+        _links(plan, folder, options(plan, configfiles)),
         _stored(folder, counts),
         _replies(folder, counts, again),
         _models(plan, folder, counts),
@@ -74,20 +75,35 @@ def _stored(folder: Path, counts: dict[str, int]) -> Iterator[str]:
         yield f"left by a killed job: {path}: rm it when nothing runs"
 
 
-def _links(plan: Plan, folder: Path, given: str, again: str) -> Iterator[str]:
+def _links(plan: Plan, folder: Path, given: str) -> Iterator[str]:
     """Compare each measurement of the plan with its file in the store."""
     for one in measurements_of(plan, folder):
-        stored = one.stored
+        stored, again = one.stored, f"snakemake --cores 1 {one.target}{given}"
         if not stored.exists():
-            continue
-        if not one.path.exists():
-            yield f"no link: {one.path}: the next run links it again: {again}"
+            yield from _only_link(one.path, Layout(folder))
+        elif not one.path.exists():
+            forced = f" --forcerun {one.rule}" if one.further else ""
+            yield f"no link: {one.path}: the next run links it again: {again}{forced}"
         elif not one.path.samefile(stored) and one.path.read_bytes() != stored.read_bytes():
             discard = f"servebench discard {one.setting.run} {one.setting.name} --round {one.round} --users {one.users}"
             yield (
                 f"differs: {one.path} and {stored}: whichever verify does not name as damaged is whole; "
                 f"remove the link, or {discard} --why damaged{given}, and {again}"
             )
+
+
+def _only_link(path: Path, layout: Layout) -> Iterator[str]:
+    """Name a link whose measurement, perhaps of an earlier configuration, is no longer in the store."""
+    if not path.exists():
+        return
+    try:
+        stored = layout.stored(measurements.read(path).identity.digest)
+    except Fault as fault:
+        yield f"damaged: {fault}"
+        return
+    if not stored.exists() and not any(file.samefile(path) for file in stored.parent.glob("*.parquet")):
+        keep = f"mkdir -p {shlex.quote(str(stored.parent))} && cp -n {shlex.join([str(path), str(stored)])}"
+        yield f"not in the store: {path}: is the only copy of this measurement; keep it: {keep}"
 
 
 def _replies(folder: Path, counts: dict[str, int], again: str) -> Iterator[str]:

@@ -213,9 +213,13 @@ def _cell_text(value: Any) -> str:
 
 
 def missing(tables: Mapping[str, pa.Table], plan: Plan) -> list[dict[str, Any]]:
-    """List the planned measurements without a result: failed ones with their reason, missing ones without."""
+    """List the planned measurements without a result: failed ones with their reason, missing ones without.
+
+    Then those that failed in further rounds of a search.
+    """
     have = {(r["setting"], r["users"], r["round"]): r for r in rows_of(tables, "measurements")}
     gaps: list[dict[str, Any]] = []
+    further = [row for row in have.values() if row["round"] > plan.rounds and row["status"] == "failed"]
     for session in plan.sessions():
         for users in session.setting.users:
             row = have.get((session.setting.name, users, session.round))
@@ -223,6 +227,7 @@ def missing(tables: Mapping[str, pa.Table], plan: Plan) -> list[dict[str, Any]]:
                 place = {"run": session.setting.run, "setting": session.setting.name}
                 reason = row["reason"] if row else []
                 gaps.append(place | {"users": users, "round": session.round, "reason": reason})
+    gaps += [{name: row[name] for name in ("run", "setting", "users", "round", "reason")} for row in further]
     return gaps
 
 

@@ -34,6 +34,7 @@ from servebench.store.records import MEASUREMENT, Metadata
 
 REMEDY = "discard it and measure again"
 NOT_JUDGED = "its server was not checked afterwards: the session ended first, or is checking it now"
+ONLY_COPY = "its file in the store was lost, and another measurement took its place"
 LIST_COLUMNS = {"chunk_arrival_ns": "arrival_ns", "chunk_tokens": "tokens"}
 
 
@@ -111,11 +112,24 @@ class Store:
         return read_metadata(path).status if path.exists() else None
 
     def link(self, digest: str, output: Path) -> None:
-        """Link `output` to the measurement named `digest`, and touch it, so that Snakemake takes it as just made."""
+        """Link `output` to the measurement named `digest`, and touch it, so that Snakemake takes it as just made.
+
+        A whole measurement that stands there and is no longer in the store goes to the discarded ones.
+        """
         output.parent.mkdir(parents=True, exist_ok=True)
+        self._keep_only_copy(output)
         output.unlink(missing_ok=True)
         _link_new(self.path(digest), output)
         os.utime(output)
+
+    def _keep_only_copy(self, output: Path) -> None:
+        """Move a measurement of which the store has lost its file to the discarded ones; a damaged one is no loss."""
+        if not output.exists():
+            return
+        with suppress(Damaged):
+            found = read_metadata(output).identity
+            if not self.path(found.digest).exists():
+                output.rename(self._noted(found.digest, ONLY_COPY, found.place))
 
     def mend(self, digest: str, place: Mapping[str, Any], damage: Damaged) -> None:
         """Make the damaged link of the measurement at `place` again, if the store's own file, `digest`, is whole.
