@@ -229,3 +229,62 @@ def test_nothing_measured_at_all_is_not_nothing_served() -> None:
     english, japanese = texts(found)
     assert "missed" not in english and "下回り" not in japanese
     assert not [claim for claim in found if claim.kind in ("leader", "people", "queue", "energy", "memory")]
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_settings_that_are_equal_to_the_digit_are_not_one_above_the_other(rounds: int) -> None:
+    plan = plan_of(dict.fromkeys(NAMES, (8,)), rounds=rounds)
+    found = concluded(plan, [*both(plan, "llama-np16", 8), *both(plan, "llama-np64", 8)])
+    leaders = [claim for claim in found if claim.kind == "leader"]
+    assert {claim.verdict for claim in leaders} == {"one_round" if rounds == 1 else "tied"}
+    english, japanese = texts(leaders)
+    assert "more than" not in english and "the most" not in english and "every round" not in english
+    assert not [word for word in ("最大", "最速", "どの回も") if word in japanese]
+
+
+def test_a_level_met_above_one_that_missed_is_not_beyond_the_most_users() -> None:
+    plan = plan_of({"llama-np16": (2, 4, 16)})
+    rows = [*both(plan, "llama-np16", 2), *both(plan, "llama-np16", 4, ttft_p95_s=9.0), *both(plan, "llama-np16", 16)]
+    told = said(only(concluded(plan, rows), "capacity"))
+    assert told["en"].endswith("It met it with 16.")
+    assert "最大" not in told["ja"] and told["ja"].endswith("16 人では満たしました。")
+
+
+def test_what_was_never_met_is_not_met_again() -> None:
+    plan = plan_of({"llama-np16": (2, 4)})
+    rows = [*both(plan, "llama-np16", 2, ttft_p95_s=9.0), *both(plan, "llama-np16", 4)]
+    told = said(only(concluded(plan, rows), "capacity"))
+    assert "again" not in told["en"] and "再び" not in told["ja"]
+
+
+def test_one_valid_round_of_two_is_missing_a_round_and_not_invalid() -> None:
+    plan = plan_of({"llama-np16": (8,)})
+    found = concluded(plan, [row(plan, "llama-np16", 8, 1)])
+    for kind in ("level", "capacity", "leader"):
+        told = [said(claim) for claim in found if claim.kind == kind]
+        for text in told:
+            assert not [lie for lie in ("not valid", "No measurement", "all valid") if lie in text["en"]]
+            assert "有効ではありません" not in text["ja"] and "有効でない" not in text["ja"]
+    assert "Not every round is there and valid." in said(only(found, "level"))["en"]
+    assert "有効な回がそろっていません" in said(only(found, "level"))["ja"]
+
+
+def test_the_speed_for_a_user_is_said_to_be_a_median() -> None:
+    plan = plan_of({"llama-np16": (8,)})
+    found = concluded(plan, both(plan, "llama-np16", 8))
+    for claim in (only(found, "level"), only(found, "leader", figure="user_tok_s")):
+        assert "median" in said(claim)["en"] and "中央値" in said(claim)["ja"]
+
+
+def test_a_gap_below_is_no_denial_of_the_miss_above() -> None:
+    claim = Claim(
+        kind="objective",
+        verdict="bracketed",
+        subjects=["llama-np16"],
+        values={
+            **{"objective": "line", "spans": [[1, 2], [8, 16]], "gaps": [4], "open": [], "unbroken": 2},
+            **{"most": 16, "misses": 18, "measurements": 12},
+        },
+    )
+    assert "not with more" not in said(claim)["en"] and "misses it with 4." in said(claim)["en"]
+    assert "4 人では下回ります" in said(claim)["ja"]

@@ -98,6 +98,12 @@ def test_cost_where_the_target_is_not_met_says_so() -> None:
     rows = [r for users in (16, 32) for r in both(plan, "llama-np16", users, **MISSED)]
     claim = only(concluded(plan, rows), "cost", verdict="per_token")
     assert (claim.users, claim.values["within"]) == (16, False)
+    assert "It missed the target there." in said(claim)["en"] and "応答目標を満たしませんでした" in said(claim)["ja"]
+
+
+def test_cost_where_too_few_requests_tell_says_that_the_target_is_not_shown_to_be_met() -> None:
+    plan = priced(plan_of({"llama-np16": (16,)}))
+    claim = only(concluded(plan, both(plan, "llama-np16", 16, target_requests=7)), "cost", verdict="per_token")
     assert "is not shown" in said(claim)["en"] and "示されていません" in said(claim)["ja"]
 
 

@@ -167,7 +167,8 @@ def _about(claim: Claim) -> dict[str, Any]:
 
 
 def _judged(level: Claim) -> dict[str, Any]:
-    return {"within": level.verdict == "met", "valid": level.values.get("valid", False)}
+    within = {"met": True, "missed": False}.get(level.verdict)  # None: cannot be judged
+    return {"within": within, "valid": level.values.get("valid", False)}
 
 
 def _measured(rounds: Sequence[Row], figure: str) -> list[float] | None:

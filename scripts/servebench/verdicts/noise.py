@@ -111,7 +111,7 @@ def _chance(size: float, null: Floats) -> float:
 class Gap:
     """Hold how far one setting is ahead of the next at one level.
 
-    `ratio`: of their means over the rounds. `every_round`: no round of the first is below any round of any other. `p`:
+    `ratio`: of their means over the rounds. `every_round`: no round of the first is as low as one of any other. `p`:
     the chance that the first of equal settings is as far ahead; None where the repeats do not suffice to tell.
     """
 
@@ -138,7 +138,7 @@ def gap(rows: Mapping[str, Rounds], known: Noise) -> Gap:
         error = np.sqrt(sum(known.variance(rows[name]) / len(rows[name]) for name in (first, second)))
         p = _chance(size / error, _null(len(rows), rounds, known.weight))
     others = max(max(own) for name, own in rows.items() if name != first)
-    return Gap(first=first, second=second, ratio=float(np.exp(size)), every_round=min(rows[first]) >= others, p=p)
+    return Gap(first=first, second=second, ratio=float(np.exp(size)), every_round=min(rows[first]) > others, p=p)
 
 
 @dataclass(frozen=True)

@@ -48,10 +48,14 @@ def _said(claim: Claim, language: str) -> str:
     for name in ("gaps", "open", "met_above", "missed", "absent", "excluded", "discarded"):
         if claim.values.get(name):
             sentences.append(labels()["claims"]["also"][name][language].format(**filled))
-    if claim.values.get("within") is False:
-        sentences.append(words("claims.also.outside")[language])
+    if not claim.values.get("within", True):
+        outside = "not_shown" if claim.values["within"] is None else "outside"
+        sentences.append(words(f"claims.also.{outside}")[language])
     if claim.values.get("valid") is False:
-        sentences.append(labels()["claims"]["also"]["not_valid"][claim.kind][language])
+        missing = any(found.kind == "missing_round" for found in claim.caveats)
+        missing |= claim.values.get("next_verdict") == "few_rounds"
+        cause = "missing_round" if missing and claim.kind != "leader" else claim.kind
+        sentences.append(words(f"claims.also.not_valid.{cause}")[language])
     caveats = [found for found in claim.caveats if claim.kind == "level" or found.kind in _UNLIKE]
     if caveats:
         told = marks.told(caveats, language)
