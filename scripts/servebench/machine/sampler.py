@@ -27,7 +27,6 @@ def main() -> None:
     options = json.loads(sys.argv[1])
     session = options["session"]  # not getppid: the parent may have died before this line
     follow_parent(session)
-    give_way(NICENESS)
     on_host = host.Sampler(options["pid"], session)
     on_gpus = [gpu.Sampler(uuid) for uuid in options["gpus"]]
     due = time.monotonic()
@@ -43,4 +42,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    give_way(NICENESS)
     main()
