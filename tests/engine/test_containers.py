@@ -86,11 +86,17 @@ def launched(model: Path, tmp_path: Path) -> Iterator[engines.Server]:
             yield server
 
 
+def living_guards() -> Iterator[psutil.Process]:
+    for child in psutil.Process().children():
+        if child.status() != psutil.STATUS_ZOMBIE and "guard.py" in " ".join(child.cmdline()):
+            yield child
+
+
 def test_a_container_is_found_by_its_runtime_and_stopped(docker: Path, smollm2: Path, tmp_path: Path) -> None:
     with launched(smollm2, tmp_path) as server:
         (told,) = docker.glob("*.pid")
         assert server.pid == int(told.read_text())
-        guards = [p for p in psutil.Process().children() if "guard.py" in " ".join(p.cmdline())]
+        guards = list(living_guards())
         assert server.pid not in [p.pid for guard in guards for p in guard.children(recursive=True)]
         assert server.check() == []
         assert server.facts["model_path"].endswith(smollm2.name)
@@ -99,7 +105,7 @@ def test_a_container_is_found_by_its_runtime_and_stopped(docker: Path, smollm2: 
 
 def test_killing_the_client_leaves_no_container(docker: Path, smollm2: Path, tmp_path: Path) -> None:
     with launched(smollm2, tmp_path) as server:
-        guard = next(p for p in psutil.Process().children() if "guard.py" in " ".join(p.cmdline()))
+        guard = next(living_guards())
         (client,) = guard.children()
         client.send_signal(signal.SIGKILL)
         psutil.wait_procs([guard], timeout=10)

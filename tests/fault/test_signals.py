@@ -57,4 +57,4 @@ def test_a_dying_engine_is_a_row_with_its_reason_and_loses_nothing(workspace):
     assert run.returncode == 0, out[-2000:]
     status = workspace.servebench("status", code=1)
     assert "failed: main one round 1" in status
-    assert "snakemake --cores 1 --force" in status
+    assert "servebench retry main one" in status

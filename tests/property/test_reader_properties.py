@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -90,7 +91,7 @@ def parsed(content: bytes) -> None:
 
 READERS: dict[str, tuple[Any, Callable[[Any], object]]] = {
     "stream": (st.binary() | DATA | LINES, parsed),
-    "completion": (st.binary() | LINES, lambda content: completion(200, content)),
+    "completion": (st.binary() | LINES, lambda content: completion(httpx.Response(200), content)),
     "gguf": (st.binary() | PAIRS.map(gguf), in_file("m.gguf", lambda path: kv_cache.report(str(path), tokens=1))),
     "config.json": (st.binary() | LINES, in_file("config.json", lambda path: kv_cache.report(str(path), tokens=1))),
     "configuration": (

@@ -292,10 +292,10 @@ def test_snakemakes_own_report_has_every_chart_with_category_and_caption(after):
     placed = {path: category for category, parts in categories.items() for paths in parts.values() for path in paths}
     wanted = {
         "output_bars.html": ("Speed", "speed"),
-        "queueing.html": ("Waiting", "waiting"),
-        "cost.html": ("Memory and cost", "means"),
-        "scores.html": ("Answers", "answers"),
-        "slots.html": ("Single changes", "changes"),
+        "user_by_users.html": ("Waiting", "waiting"),
+        "memory.html": ("Memory and cost", "means"),
+        "quality.html": ("Answers", "answers"),
+        "ratios.html": ("Single changes", "changes"),
         "client_error.html": ("Trust", "trust"),
         "index.html": ("Page", "page"),
         "concurrency.json": ("Data", "data"),
