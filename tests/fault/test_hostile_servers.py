@@ -80,14 +80,15 @@ def forever_body() -> Iterator[Step]:
 class Hostile(HttpDouble):
     """A good chat server until `turned`; from then on chats, or lists of models, are answered by `hostile`."""
 
-    def __init__(self, hostile: Callable[[Request], Any], *, chats: bool = True) -> None:
-        self.hostile, self.chats, self.turned = hostile, chats, False
+    def __init__(self, hostile: Callable[[Request], Any], *, chats: bool = True, closes: bool = True) -> None:
+        self.hostile, self.chats, self.closes, self.turned = hostile, chats, closes, False
 
     def respond(self, request: Request) -> Iterator[Step]:
         if self.turned and (request.method == "POST") is self.chats:
             said = self.hostile(request)
             yield from [said] if isinstance(said, bytes) else said
-            yield CLOSE
+            if self.closes:
+                yield CLOSE
         else:
             yield request.response(GOOD if request.method == "POST" else MODELS)
 
@@ -164,7 +165,7 @@ def client_of(server: Server) -> Any:
 
 def test_what_a_server_says_of_itself_can_be_stored(tmp_path: Path) -> None:
     listing = b'{"data": [{"id": "m"}, {"id": "\\ud800"}, {"id": NaN}, {"id": [1e999, {"\\udfff": 1}]}, {"id": 5}]}'
-    with Hostile(lambda r: r.response(listing), chats=False) as double:
+    with Hostile(lambda r: r.response(listing), chats=False, closes=False) as double:
         double.turned = True
         with attached(double, tmp_path, 5.0) as server:
             json.dumps(server.facts["models"], allow_nan=False, ensure_ascii=False).encode()
