@@ -218,7 +218,7 @@ def test_the_first_screen_is_a_screen(page) -> None:
     """How many, with which setting, whether the answers are right and the facts are read without scrolling far."""
     for name in (".part.many", ".part.which", ".facts"):
         box = page.locator(name).bounding_box()
-        assert box["y"] + box["height"] < 900
+        assert box["y"] + box["height"] < 1000
     assert "users at once" in page.locator(".big").inner_text()
 
 
