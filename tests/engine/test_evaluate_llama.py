@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import httpx
 import pytest
 import yaml
 
@@ -93,12 +94,12 @@ def test_two_files_of_a_real_model(quick, llama_environment, tmp_path):
 def test_the_ids_of_a_prompt_are_those_the_server_counts(llama):
     """As many as the server says it was sent, so that the template and its special tokens are the real ones."""
     messages = [{"role": "user", "content": "次の質問に答えてください。1足す1は？"}]
-    with llama(slots=1) as server, asking.httpx.Client(base_url=server.url, timeout=60) as client:
+    with llama(slots=1) as server, httpx.Client(base_url=server.url, timeout=60) as client:
         ids = ADAPTERS["llama-server"].prompt_tokens(client, server.model, messages, {})
         body = {"model": server.model, "messages": messages, "max_tokens": 1}
         usage = client.post("/v1/chat/completions", json=body).json()["usage"]
         assert ids is not None
         assert len(ids) == usage["prompt_tokens"]
         assert ADAPTERS["ollama"].prompt_tokens(client, server.model, messages, {}) is None
-    with asking.httpx.Client(base_url=server.url, timeout=5) as client:
+    with httpx.Client(base_url=server.url, timeout=5) as client:
         assert ADAPTERS["llama-server"].prompt_tokens(client, server.model, messages, {}) is None, "gone"
