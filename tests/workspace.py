@@ -10,6 +10,8 @@ from pathlib import Path
 import psutil
 import yaml
 
+from processes import argv
+
 ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
 CONFIG = {
@@ -80,16 +82,6 @@ class Workspace:
         return done.stdout or done.stderr
 
 
-def family(pid: int) -> list[psutil.Process]:
-    """List the living descendants of a process."""
-    return psutil.Process(pid).children(recursive=True)
-
-
-def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
-    """Return the processes that still run; a zombie does not."""
-    return [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
-
-
 def engines(processes: list[psutil.Process]) -> list[psutil.Process]:
     """Return the processes that are simulators, not their guards."""
-    return [p for p in processes if len(p.cmdline()) > 1 and p.cmdline()[1].endswith("simulated.py")]
+    return [process for process in processes if "".join(argv(process)[1:2]).endswith("simulated.py")]

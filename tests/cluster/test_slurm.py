@@ -11,10 +11,11 @@ import pytest
 import yaml
 
 from cluster import Cluster, queue, slurm
+from processes import alive, argv
 from servebench import schema
 from servebench.store import measurements
 from waiting import until
-from workspace import ROOT, alive
+from workspace import ROOT
 
 TABLES = "results/reruns/tables/settings.parquet"
 KILL_WAIT_S = 30  # of the test cluster
@@ -62,7 +63,7 @@ class Measuring:
         self.kept = cluster.measured()
         self.running = cluster.processes()
         (self.job, *_) = [number for number, (state, _) in queue().items() if state == "RUNNING"]
-        assert any("simulated.py" in " ".join(process.cmdline()) for process in self.running)
+        assert any("simulated.py" in " ".join(argv(process)) for process in self.running)
 
     def ended_within_kill_wait(self) -> None:
         """SIGTERM was enough: nothing is left before SLURM would send SIGKILL, and the engine was stopped in order."""

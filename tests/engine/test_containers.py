@@ -17,6 +17,7 @@ import pytest
 from engine_sessions import session
 
 import servebench
+from processes import below
 from servebench import engines, plan
 from servebench.engines import llama_server, runtime
 from servebench.engines.base import Launch
@@ -86,17 +87,11 @@ def launched(model: Path, tmp_path: Path) -> Iterator[engines.Server]:
             yield server
 
 
-def living_guards() -> Iterator[psutil.Process]:
-    for child in psutil.Process().children():
-        if child.status() != psutil.STATUS_ZOMBIE and "guard.py" in " ".join(child.cmdline()):
-            yield child
-
-
 def test_a_container_is_found_by_its_runtime_and_stopped(docker: Path, smollm2: Path, tmp_path: Path) -> None:
     with launched(smollm2, tmp_path) as server:
         (told,) = docker.glob("*.pid")
         assert server.pid == int(told.read_text())
-        guards = list(living_guards())
+        guards = below(holding="guard.py")
         assert server.pid not in [p.pid for guard in guards for p in guard.children(recursive=True)]
         assert server.check() == []
         assert server.facts["model_path"].endswith(smollm2.name)
@@ -105,7 +100,7 @@ def test_a_container_is_found_by_its_runtime_and_stopped(docker: Path, smollm2: 
 
 def test_killing_the_client_leaves_no_container(docker: Path, smollm2: Path, tmp_path: Path) -> None:
     with launched(smollm2, tmp_path) as server:
-        guard = next(living_guards())
+        guard = below(holding="guard.py")[0]
         (client,) = guard.children()
         client.send_signal(signal.SIGKILL)
         psutil.wait_procs([guard], timeout=10)

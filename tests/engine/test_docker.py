@@ -16,6 +16,7 @@ import pytest
 import yaml
 from engine_sessions import session
 
+from processes import argv, below
 from servebench import engines, plan
 from servebench.engines import launch, runtime
 from waiting import until
@@ -80,8 +81,8 @@ def test_an_image_is_pulled_by_its_digest_run_and_gone(
             name = server.argv[server.argv.index("--name") + 1]
             assert containers() == [name]
             assert server.pid == int(docker("inspect", "--format", "{{.State.Pid}}", name))
-            inside = psutil.Process(server.pid).children(recursive=True)
-            assert any("llama-server" in " ".join(process.cmdline()) for process in inside)
+            inside = below(server.pid)
+            assert any("llama-server" in " ".join(argv(process)) for process in inside)
             (cpu,) = inside[-1].cpu_affinity()
             assert docker("inspect", "--format", "{{.HostConfig.CpusetCpus}}", name) == str(cpu)
             (mount,) = json.loads(docker("inspect", "--format", "{{json .Mounts}}", name))

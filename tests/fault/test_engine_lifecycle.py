@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
+from processes import argv, below
 from servebench import engines, plan
 from servebench.engines import devices, launch, leftovers
 from servebench.engines.base import Command
@@ -233,7 +234,7 @@ class WithChildren(Simulator):
 
 def sleeping(session: int) -> list[int]:
     """The pids of the `sleep 300` below a process."""
-    return [p.pid for p in psutil.Process(session).children(recursive=True) if p.cmdline()[:1] == ["sleep"]]
+    return [process.pid for process in below(session) if argv(process)[:1] == ["sleep"]]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: elsewhere nobody adopts what a guard leaves")
@@ -262,6 +263,11 @@ def test_when_the_guard_is_killed_the_session_ends_what_is_left_and_says_nothing
         with pytest.raises(engines.InfrastructureError, match="guard"):
             server.check()
     assert all(map(gone, left))
+    assert not set(left) & {child.pid for child in psutil.Process().children()}, "nor is a zombie of them left"
+    # What ends after the engine is not this process's to wait for.
+    orphan = int(subprocess.check_output(["sh", "-c", "setsid sleep 300 > /dev/null 2>&1 & echo $!"]))
+    assert psutil.Process(orphan).ppid() != os.getpid()
+    os.kill(orphan, signal.SIGKILL)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: elsewhere a killed guard leaves its engine")

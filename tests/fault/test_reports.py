@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
 import pytest
 
 import nvml_double
 from nvml_double import GIB, NO_PERMISSION, NOT_AVAILABLE
+from processes import below
 from servebench import engines, plan
 from servebench.engines import ADAPTERS, launch, vllm
 from servebench.engines.base import Command, Difference, Launch
@@ -240,7 +240,7 @@ def test_24_a_server_that_fell_back_to_the_cpu_stops_the_setting_before_anything
 
         def probe(self, client: httpx.Client) -> list[Difference]:
             """The driver lists its processes once the server is there."""
-            (guard,) = [p for p in psutil.Process().children() if "guard.py" in " ".join(p.cmdline())]
+            (guard,) = below(holding="guard.py")
             pids = {"engine": guard.children()[0].pid, "another": os.getpid(), "elsewhere": 2**30}
             driver.processes = {pids[name]: used for name, used in (holders or {}).items()}
             return super().probe(client)

@@ -5,8 +5,9 @@ import signal
 
 import pytest
 
+from processes import alive, below
 from waiting import until
-from workspace import Workspace, alive, engines, family
+from workspace import Workspace, engines
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def test_the_engine_ends_with_the_workflow_and_the_next_run_goes_on(workspace, h
     try:
         # One measurement is there and the second one is under way.
         until(lambda: len(workspace.measured()) == 1, 120, "the first measurement")
-        started = family(run.pid)
+        started = below(run.pid)
         assert len(engines(started)) == 1
         if how == "ctrl-c":  # a terminal sends it to the whole process group
             os.killpg(run.pid, signal.SIGINT)
@@ -51,7 +52,7 @@ def test_the_engine_ends_with_the_workflow_and_the_next_run_goes_on(workspace, h
 def test_a_dying_engine_is_a_row_with_its_reason_and_loses_nothing(workspace):
     run = workspace.start("results/reruns/tables/measurements.parquet")
     until(lambda: len(workspace.measured()) == 1, 120, "the first measurement")
-    (engine,) = engines(family(run.pid))
+    (engine,) = engines(below(run.pid))
     engine.kill()
     out = run.communicate(timeout=200)[0]
     assert run.returncode == 0, out[-2000:]

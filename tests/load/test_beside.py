@@ -2,10 +2,10 @@
 
 import asyncio
 
-import psutil
 import pytest
 from scripted_server import END, HEAD, ScriptedServer, event, framed, refusal, reply
 
+from processes import below
 from servebench.faults import Fault
 from servebench.load.beside import loaded
 from servebench.load.endpoint import Endpoint
@@ -33,7 +33,7 @@ async def until(condition):
 
 
 def workers():
-    return [child for child in psutil.Process().children() if "servebench.load.worker" in child.cmdline()]
+    return below(holding="servebench.load.worker")
 
 
 @pytest.mark.parametrize("workload", [{}, {"mode": "open", "rate": 50.0}, {"mode": "conversation", "turns": 2}])

@@ -18,6 +18,7 @@ from scripted_server import DONE, END, HEAD, ScriptedServer, event, finish, fram
 
 from certificate import self_signed
 from http_double import CLOSE, RESET
+from processes import below
 from servebench.faults import Fault
 from servebench.load import calibrate
 from servebench.load.endpoint import Endpoint
@@ -514,9 +515,7 @@ def test_plain_http_to_a_port_that_speaks_tls_is_said(tmp_path):
 def test_no_server_is_an_error_and_leaves_nobody_behind():
     with pytest.raises(LoadError, match=r"127\.0\.0\.1:9.*refused"):
         measure(Endpoint(url="http://127.0.0.1:9", model="m"), Workload(warmup_s=0, window_s=1), 2)
-    assert not [
-        child for child in psutil.Process().children(recursive=True) if "servebench.load" in str(child.cmdline())
-    ]
+    assert not below(holding="servebench.load")
 
 
 @pytest.mark.parametrize(
@@ -580,17 +579,15 @@ def test_a_worker_that_dies_ends_the_measurement_with_an_error():
 
     def script(received):
         if received.number == 20:
-            for child in psutil.Process().children():
-                if "servebench.load.worker" in child.cmdline():
-                    killed.append(child.pid)
-                    child.kill()
-                    break
+            worker = below(holding="servebench.load.worker")[0]
+            killed.append(worker.pid)
+            worker.kill()
         return reply(1, gap_s=0.02)
 
     with pytest.raises(WorkerDied, match="died"):
         measured(script, 4, processes=2, window_s=20)
     assert killed
-    assert not [child for child in psutil.Process().children() if "servebench.load.worker" in child.cmdline()]
+    assert not below(holding="servebench.load.worker")
 
 
 def test_tokens_in_the_window_are_those_that_arrived_in_it(closed):

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pyarrow as pa
 import pytest
 from msgspec import structs
@@ -17,6 +16,7 @@ from msgspec import structs
 import synthetic
 from chat_double import ChatDouble
 from exchanges import load_meta
+from processes import argv, below
 from servebench import configuration, engines, plan, schema, tables
 from servebench.capacity.search import Search
 from servebench.faults import Fault
@@ -421,9 +421,7 @@ def test_what_a_dead_engine_has_not_tried_is_tried_once_with_a_fresh_one(made: M
 
     def die(users: int) -> None:
         if users in (2, 3):
-            (engine,) = [
-                p for p in psutil.Process().children(recursive=True) if "simulated.py" in str(p.cmdline()[1:2])
-            ]
+            (engine,) = [process for process in below() if "simulated.py" in str(argv(process)[1:2])]
             engine.kill()
             engine.wait()
 

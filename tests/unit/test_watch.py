@@ -13,6 +13,7 @@ import pytest
 
 import nvml_double
 from nvml_double import GIB, NO_PERMISSION, NOT_AVAILABLE, NOT_SUPPORTED, Nvml
+from processes import below
 from servebench.machine import gpu, host, identity, sampler
 from servebench.machine import watcher as watch
 from servebench.machine.infrastructure import InfrastructureError
@@ -247,11 +248,7 @@ def test_a_server_that_is_not_ours_has_unknown_memory() -> None:
 
 def test_a_watching_process_that_died_is_an_error() -> None:
     watcher = watch.Watcher(os.getpid())
-    (sampling,) = [
-        child
-        for child in psutil.Process().children()
-        if child.status() != psutil.STATUS_ZOMBIE and "servebench.machine.sampler" in child.cmdline()
-    ]
+    (sampling,) = below(holding="servebench.machine.sampler")
     sampling.kill()
     until(lambda: sampling.status() == psutil.STATUS_ZOMBIE, 10, "the end of the watching process")
     with pytest.raises(InfrastructureError, match="the watching process ended with status -9"):

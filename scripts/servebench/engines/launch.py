@@ -66,7 +66,7 @@ class Process:
         """Start the engine, on `cpus` if any are given. Its output goes to the log; `pid` is the engine's own."""
         log_path.parent.mkdir(parents=True, exist_ok=True)
         options = json.dumps({"stop_timeout_s": stop_timeout_s, "cleanup": command.cleanup, "cpus": cpus})
-        adopt_orphans()  # of the guard, if it is killed
+        adopt_orphans(True)  # of the guard, if it is killed
         self.launched_ns, self._launched_s, self._stopped = time.monotonic_ns(), time.time(), False
         with log_path.open("ab") as log_file:
             self._guard = subprocess.Popen(
@@ -116,6 +116,8 @@ class Process:
             self._guard.wait()
         self._guard.stdout.close()
         left = leftovers.killed(self._left)
+        adopt_orphans(False)
+        leftovers.reap()
         gone = not left
         if left:
             log.error("what is left of the engine cannot be ended: %s", ", ".join(str(each.pid) for each in left))

@@ -65,9 +65,21 @@ def adopted(born_after_s: float) -> list[psutil.Process]:
     found: list[psutil.Process] = []
     for child in psutil.Process().children():
         with suppress(psutil.Error, ProcessLookupError):
-            if child.create_time() >= born_after_s and os.getsid(child.pid) != os.getsid(0):
+            if child.create_time() >= born_after_s and _of_another_session(child):
                 found += [child, *child.children(recursive=True)]
     return [process for process in found if lives(process)]
+
+
+def reap() -> None:
+    """Take away the adopted children that have ended: nobody else waits for them."""
+    for child in psutil.Process().children():
+        with suppress(psutil.Error, ProcessLookupError, ChildProcessError):
+            if not lives(child) and _of_another_session(child):
+                os.waitpid(child.pid, os.WNOHANG)
+
+
+def _of_another_session(child: psutil.Process) -> bool:
+    return os.getsid(child.pid) != os.getsid(0)
 
 
 def end(locks: Iterable[str]) -> None:

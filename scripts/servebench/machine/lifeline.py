@@ -29,10 +29,10 @@ def follow_parent(parent: int | None, signum: int = signal.SIGTERM) -> None:
         os.kill(os.getpid(), signum)
 
 
-def adopt_orphans() -> None:
-    """Become the parent of every descendant whose own parent dies (Linux; elsewhere nothing does)."""
+def adopt_orphans(adopt: bool) -> None:
+    """Become the parent of every descendant whose own parent dies, or do so no more (Linux; elsewhere nothing does)."""
     if sys.platform == "linux":
-        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        _prctl(_PR_SET_CHILD_SUBREAPER, int(adopt))
 
 
 def _prctl(option: int, value: int) -> None:
