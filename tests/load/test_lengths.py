@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 from scripted_server import ScriptedServer, reply
 
+from http_double import CLOSE
 from servebench.faults import Fault
 from servebench.load import prompts
 from servebench.load.endpoint import Endpoint
@@ -103,6 +104,15 @@ def test_a_server_that_is_not_there():
     source = prompts.load(Workload(), 0)
     with pytest.raises(Fault, match=r"cannot be asked how long prompts are: .*; is the server up\?"):
         fitted(Endpoint(url="http://127.0.0.1:9", model="m"), Workload(prompt_tokens=100), source)
+
+
+def test_a_server_whose_count_never_ends_is_given_up():
+    with (
+        ScriptedServer(lambda _: [b"HTTP/1.1 200 OK\r\n\r\n", *[0.05, b" "] * 40, CLOSE]) as server,
+        pytest.raises(Fault, match=r"how long prompts are: (timed out|the response did not end in time)"),
+    ):
+        endpoint, workload = Endpoint(url=server.url, model="m"), Workload(prompt_tokens=100, timeout_s=0.3)
+        fitted(endpoint, workload, prompts.load(workload, 0))
 
 
 @pytest.mark.parametrize("other", [{"mode": "trace", "trace": "t.jsonl"}, {"shared_prefix_tokens": 100}])

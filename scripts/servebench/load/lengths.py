@@ -16,7 +16,7 @@ import httpx
 
 from servebench import __version__
 from servebench.faults import Fault
-from servebench.load import body, reach
+from servebench.load import body, bounded, reach
 from servebench.load.arrivals import Pause
 from servebench.load.endpoint import CHAT, Endpoint
 from servebench.load.prompts import NUMBERS, PromptSource, number, running
@@ -108,8 +108,15 @@ def fitted(endpoint: Endpoint, workload: Workload, source: PromptSource, *, bloc
     """
     if workload.prompt_tokens is None and not blocks:
         return Fitted()
+    headers = {"user-agent": f"servebench/{__version__}", **endpoint.request_headers()}
+    with bounded.Client(timeout_s=workload.timeout_s, headers=headers) as client:
+        client.timeout = httpx.Timeout(workload.timeout_s, connect=workload.connect_timeout_s)
+        return _fitted(client, endpoint, workload, source, blocks)
+
+
+def _fitted(client: httpx.Client, endpoint: Endpoint, workload: Workload, source: PromptSource, blocks: bool) -> Fitted:
     head = f"No. {number(source.number_seed, NUMBERS - 1):012d}\n"
-    counted = counter_of(endpoint, workload, head + running(source.entries, 0, 400))
+    counted = counter_of(client, endpoint, workload, head + running(source.entries, 0, 400))
     least = counted.count(head) + counted.added
     cuts: list[tuple[int, int]] = []
     ratio = _CHARS_PER_TOKEN
@@ -161,15 +168,13 @@ def _fit(counted: Counter, head: str, least: int, text: str, tokens: int, ratio:
     return min(tried)[1], ratio
 
 
-def counter_of(endpoint: Endpoint, workload: Workload, example: str) -> Counter:
+def counter_of(client: httpx.Client, endpoint: Endpoint, workload: Workload, example: str) -> Counter:
     """Find how to count tokens as the server at `endpoint` does; it gets a few short requests.
 
     First choice is the workload's `tokenizer`, then the server's `/tokenize`, then the usage that it reports.
-    `example` is a user message. Raises Fault when the server cannot be asked, or when there is no way to count.
+    `example` is a user message. The counter asks by `client`, and ends with it. Raises Fault when the server cannot be
+    asked, or when there is no way to count.
     """
-    headers = {"user-agent": f"servebench/{__version__}", **endpoint.request_headers()}
-    timeout = httpx.Timeout(workload.timeout_s, connect=workload.connect_timeout_s)
-    client = httpx.Client(headers=headers, timeout=timeout, verify=reach.tls(), trust_env=False)
     system = [{"role": "system", "content": workload.system}] if workload.system else []
 
     def used(text: str) -> int | None:
