@@ -16,10 +16,11 @@ from servebench import schema
 from servebench.marks import Mark
 
 _FIELD = ("engine", "quantization", "missed", "absent", "excluded", "valid")
+_DIFFERENCE = ("target", "baseline", "measure", "points", "low", "high", "changed", "replies")
 _COMPARED: Mapping[str, tuple[str, ...]] = {
-    "higher": ("target", "baseline", "measure", "points", "low", "high"),
-    "lower": ("target", "baseline", "measure", "points", "low", "high"),
-    "none_detected": ("target", "baseline", "measure", "points", "low", "high", "detectable"),
+    "higher": (*_DIFFERENCE, "lower_is_better"),
+    "lower": (*_DIFFERENCE, "lower_is_better"),
+    "none_detected": (*_DIFFERENCE, "detectable"),
     "too_few_questions": ("target", "baseline", "measure", "questions"),
     "not_judged": ("target", "baseline", "measure", "reasons"),
 }
@@ -72,10 +73,16 @@ KINDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "too_few_repeats": ("first", "second", "differs", "ratio"),
         "not_comparable": ("first", "second", "parts"),
     },
-    "score": {**_COMPARED, "nothing_evaluated": ()},
+    "score": {
+        **_COMPARED,
+        "nothing_evaluated": (),
+        "not_evaluated_yet": (),
+        "no_baseline": ("baseline",),
+        "no_answers": ("targets",),
+    },
     "equivalence": {
-        "within_margin": ("target", "baseline", "measure", "margin", "changed", "questions"),
-        "not_shown": ("target", "baseline", "measure", "margin", "changed", "questions"),
+        "within_margin": ("target", "baseline", "measure", "margin", "changed", "replies"),
+        "not_shown": ("target", "baseline", "measure", "margin", "changed", "replies"),
     },
     "under_load": _COMPARED,
     "cost": {

@@ -162,6 +162,7 @@ def test_scores_stand_on_the_first_screen_with_the_verdict_on_each() -> None:
     assert found["rows"] == [("Q8_0", [((11, 16), None)])] and found["measures"] == [("mgsm", False, 8)]
     compared_ = {"kind": "score", "verdict": "lower", "subjects": ["Q8_0", "x"], "figure": "mgsm"}
     values = {"target": "Q8_0", "baseline": "x", "measure": "mgsm", "points": -9.0, "low": -14.0, "high": -5.0}
+    values |= {"changed": 3, "replies": 16, "lower_is_better": False}
     claim = claims.Claim(**compared_, values=values)
     shown = answer_of(page_.page(content_of | {"verdicts": claims.table([claim])}, plan))
     assert "68.8 %" in shown and "▼" in shown and "lower by more than chance 1" in shown
@@ -348,7 +349,7 @@ def test_targets_stand_with_file_engine_and_what_to_know_of_them() -> None:
     assert spoken("page.evaluated.lead", **asked)["en"] in text
     assert "50 of 56" in text and "sha256:abababababab…" in text
     assert "differ from the baseline&#39;s" in text
-    assert "同じ問いのトークン列が基準と違う" in text and "回答なし：56 問のうち 6 問" in text
+    assert "同じ問いのトークン列が基準と違う" in text and "回答なし：依頼 56 件のうち 6 件" in text
     assert "out of &lt;memory&gt;" in text
     own_note = plan.models["smollm2-q4_0"].note
     assert own_note and text.count(own_note["en"]) == 2

@@ -228,7 +228,7 @@ def test_claims_are_written_and_read_as_a_table(tmp_path: Path) -> None:
 VALUES: Mapping[str, Any] = {
     **{"engine": "llama-server", "quantization": "Q4_K_M", "missed": ["b"], "parts": ["model", "prompts"]},
     **dict.fromkeys(("planned", "measured", "failed", "missing", "discarded", "rounds", "met", "next", "requests"), 3),
-    **dict.fromkeys(("wanted", "lacking", "failures", "questions", "changed"), 4),
+    **dict.fromkeys(("wanted", "lacking", "failures", "questions", "changed", "replies"), 4),
     **{name: [0.5, 1.5] for name in ("ttft_p95_s", "user_tok_s")},
     **dict.fromkeys(("ratio", "low", "high", "points", "detectable", "margin", "percent"), 1.25),
     **{
@@ -241,6 +241,7 @@ VALUES: Mapping[str, Any] = {
         "target": "a",
         "baseline": "b",
         "measure": "mgsm",
+        "lower_is_better": True,
         "differs": "-t",
     },
     **{

@@ -133,7 +133,12 @@ def _concluded(folder: Path) -> Iterator[str]:
     if any(path.stat().st_mtime_ns > table.stat().st_mtime_ns for path in stored):
         yield f"{table}: is older than the latest measurement; the next complete run concludes anew"
         return
-    for claim in verdicts.headline(claims.read(pq.read_table(table))):
+    try:
+        concluded = claims.read(pq.read_table(table))
+    except ValueError:
+        yield f"{table}: is of another version of servebench; the next complete run concludes anew"
+        return
+    for claim in verdicts.headline(concluded):
         yield said(claim)["en"]
 
 

@@ -59,7 +59,9 @@ def scores(tables: Mapping[str, pa.Table], found: Sequence[Claim]) -> dict[str, 
     rows = [row for row in rows_of(tables, "scores") if row["headline"] and row["n"]]
     if not rows:
         return None
-    judged = {(claim.subjects[0], claim.figure): claim.verdict for claim in found if claim.kind == "score"}
+    judged = {
+        (claim.subjects[0], claim.figure): claim.verdict for claim in found if claim.kind == "score" and claim.figure
+    }
     counts: dict[str, int] = {}
     for verdict in judged.values():
         counts[verdict] = counts.get(verdict, 0) + 1
@@ -129,6 +131,8 @@ def _steps(found: Sequence[Claim], leading: Sequence[Claim]) -> Iterator[tuple[s
             yield "more_rounds", {}
         elif claim.kind == "score" and claim.verdict in ("nothing_evaluated", "too_few_questions", "not_judged"):
             yield claim.verdict, {}
+        elif claim.kind == "score" and claim.verdict == "not_evaluated_yet":
+            yield "unfinished", {}
     if few:
         yield "few_requests", {"wanted": few[0].values["wanted"]}
     if any(claim.values.get("valid") is False for claim in leading):

@@ -60,7 +60,7 @@ def headline(found: Sequence[Claim]) -> list[Claim]:
     ]
     ahead = [claim for claim in found if claim.kind == "leader" and claim.figure == "output_tok_s"]
     scores = [claim for claim in found if claim.kind == "score"]
-    telling = [claim for claim in scores if claim.verdict in ("higher", "lower", "not_judged")]
+    telling = [claim for claim in scores if claim.verdict in ("higher", "lower", "not_judged", "no_baseline")]
     return [
         *(claim for claim in found if claim.kind == "coverage" and claim.verdict != "complete"),
         *(() if any(claim.values["objective"] == LINE for claim in within) else served),

@@ -22,12 +22,13 @@ _NO_LOAD = ("no_load", "load_failed")
 
 def under_load(tables: Mapping[str, pa.Table]) -> Iterator[Claim]:
     """Yield a claim for each target × measure that was asked beside a load and of an idle server: one family (Holm)."""
-    compared = list(rows_of(tables, "under_load"))
+    compared = [_together([row]) for row in rows_of(tables, "under_load")]
     replies = rows_of(tables, "answers") if compared else []
     reasons = [_not_judged_under_load(tables, replies, row) for row in compared]
     chances = [None if why else float(row["p"]) for row, why in zip(compared, reasons, strict=True)]
     for row, why, beyond in zip(compared, reasons, rejected(chances), strict=True):
-        yield _score(row, why, beyond, None if beyond or why else _detectable(row, 0.5, chances), kind="under_load")
+        least = None if beyond or why else _detectable(row, 0.5, chances)
+        yield _score(tables, row, why, beyond, least, kind="under_load")
 
 
 def _not_judged_under_load(tables: Mapping[str, pa.Table], replies: Sequence[Row], row: Row) -> list[dict[str, Any]]:
@@ -50,14 +51,51 @@ def answers(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[Claim]:
     if plan.evaluations is None:
         yield Claim(kind="score", verdict="nothing_evaluated")
         return
-    compared = [row for row in rows_of(tables, "comparisons") if row["repeat"] == 1]
-    reasons = [_not_judged(tables, row) for row in compared]
+    yield from _silent(tables)
+    compared = [_together(rows) for rows in _pairs(tables)]
+    reasons = [_not_judged(tables, row, plan.evaluations.repeats) for row in compared]
     chances = [None if why else _chance(row) for row, why in zip(compared, reasons, strict=True)]
     for row, why, beyond in zip(compared, reasons, rejected(chances), strict=True):
         right = _right(tables, row) if not why else 0.5
-        yield _score(row, why, beyond, None if beyond or why else _detectable(row, right, chances))
+        yield _score(tables, row, why, beyond, None if beyond or why else _detectable(row, right, chances))
         if row["margin"] is not None and not why:
             yield _equivalence(row)
+
+
+def _silent(tables: Mapping[str, pa.Table]) -> Iterator[Claim]:
+    """Yield that nothing was evaluated yet, or which targets gave no answers to compare."""
+    answered = {row["target"] for row in rows_of(tables, "scores") if row["n"]}
+    silent = {row["target"]: row for row in rows_of(tables, "targets") if row["target"] not in answered}
+    baseline = next((name for name, row in silent.items() if row["baseline"]), None)
+    if not answered and not silent:
+        yield Claim(kind="score", verdict="not_evaluated_yet")
+    elif baseline is not None:
+        yield Claim(kind="score", verdict="no_baseline", subjects=[baseline], values={"baseline": baseline})
+    elif silent:
+        yield Claim(kind="score", verdict="no_answers", subjects=list(silent), values={"targets": list(silent)})
+
+
+def _pairs(tables: Mapping[str, pa.Table]) -> list[list[Row]]:
+    """Group the comparisons by target × measure: the repeats of each."""
+    found: dict[tuple[str, str], list[Row]] = {}
+    for row in rows_of(tables, "comparisons"):
+        found.setdefault((row["target"], row["measure"]), []).append(row)
+    return list(found.values())
+
+
+def _together(repeats: Sequence[Row]) -> Row:
+    """Take the repeats of a comparison together.
+
+    The mean of the intervals is no narrower than that of the mean; the sides agree if they do in every repeat.
+    """
+    first = min(repeats, key=lambda row: row["repeat"])
+    return first | {
+        "low": sum(row["low"] for row in repeats) / len(repeats),
+        "high": sum(row["high"] for row in repeats) / len(repeats),
+        "changed": sum(row["changed"] for row in repeats),
+        "replies": sum(row["n"] for row in repeats),
+        "equivalent": all(row["equivalent"] for row in repeats),
+    }
 
 
 def _chance(row: Row) -> float:
@@ -65,13 +103,16 @@ def _chance(row: Row) -> float:
     return float(row["p"] if row["combined_p"] is None else row["combined_p"])
 
 
-def _not_judged(tables: Mapping[str, pa.Table], row: Row) -> list[dict[str, Any]]:
-    """List why a comparison is not judged: 1 % or more unanswered or cut off, or other prompts or another machine."""
+def _not_judged(tables: Mapping[str, pa.Table], row: Row, repeats: int) -> list[dict[str, Any]]:
+    """List why a comparison is not judged: 1 % or more unanswered or cut off, or other prompts or another machine.
+
+    A repeat without any reply has no row in `scores`, so what was asked is known from the plan.
+    """
     why: list[dict[str, Any]] = []
     for name in (row["target"], row["baseline"]):
         own = [s for s in rows_of(tables, "scores") if (s["target"], s["measure"]) == (name, row["measure"])]
-        asked = sum(score["questions"] for score in own)
-        lost = sum(score["questions"] - score["n"] + sum(score[outcome] for outcome in _LOST) for score in own)
+        asked = max((score["questions"] for score in own), default=0) * max(repeats, len(own))
+        lost = asked - sum(score["n"] - sum(score[outcome] for outcome in _LOST) for score in own)
         if lost and lost >= UNANSWERED * asked:
             why.append({"kind": "unanswered", "target": name, "lost": lost, "asked": asked})
     for target in rows_of(tables, "targets"):
@@ -98,7 +139,14 @@ def _detectable(row: Row, right: float, chances: Sequence[float | None]) -> floa
     return None if found is None else 100 * found
 
 
-def _score(row: Row, why: list[dict[str, Any]], beyond: bool, least: float | None, kind: str = "score") -> Claim:
+def _score(
+    tables: Mapping[str, pa.Table],
+    row: Row,
+    why: list[dict[str, Any]],
+    beyond: bool,
+    least: float | None,
+    kind: str = "score",
+) -> Claim:
     values: dict[str, Any] = {name: row[name] for name in ("target", "baseline", "measure")}
     points = row["difference"] if row["combined_difference"] is None else row["combined_difference"]
     if why:
@@ -108,9 +156,9 @@ def _score(row: Row, why: list[dict[str, Any]], beyond: bool, least: float | Non
         verdict = "too_few_questions"
         values["questions"] = row["questions"]
     else:
-        values |= {"points": points, "low": row["low"], "high": row["high"]}
         verdict = "none_detected" if not beyond else "higher" if points > 0 else "lower"
-        values |= {} if beyond else {"detectable": least}
+        values |= {"points": points} | {name: row[name] for name in ("low", "high", "changed", "replies")}
+        values |= {"lower_is_better": _lower_is_better(tables, row)} if beyond else {"detectable": least}
     return Claim(
         kind=kind,
         verdict=verdict,
@@ -122,13 +170,16 @@ def _score(row: Row, why: list[dict[str, Any]], beyond: bool, least: float | Non
     )
 
 
+def _lower_is_better(tables: Mapping[str, pa.Table], row: Row) -> bool:
+    return any(score["lower_is_better"] for score in rows_of(tables, "scores") if score["measure"] == row["measure"])
+
+
 def _equivalence(row: Row) -> Claim:
-    values = {name: row[name] for name in ("target", "baseline", "measure", "margin", "changed")}
     return Claim(
         kind="equivalence",
         verdict="within_margin" if row["equivalent"] else "not_shown",
         subjects=[row["target"], row["baseline"]],
         figure=row["measure"],
-        values=values | {"questions": row["n"]},
+        values={name: row[name] for name in ("target", "baseline", "measure", "margin", "changed", "replies")},
         questions=row["n"],
     )

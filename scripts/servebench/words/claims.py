@@ -100,6 +100,12 @@ def _values(claim: Claim, language: str) -> dict[str, str]:
         filled |= {"memory": words(f"claims.memories.{values['memory']}")[language]}
     if "measure" in values:
         filled |= {"measure": measure(values["measure"])[language]}
+    if "lower_is_better" in values:
+        up = claim.verdict == "higher"
+        ends = (values["low"], values["high"]) if up else (-values["high"], -values["low"])
+        filled |= dict(zip(("size", "least", "most"), map(digits, (abs(values["points"]), *ends)), strict=True))
+        sense = words(f"claims.sense.{'worse' if up else 'better'}")[language]
+        filled |= {"sense": sense if values["lower_is_better"] else ""}
     if "parts" in values:
         filled |= {"parts": comma.join(words(f"claims.parts.{part}")[language] for part in values["parts"])}
     if "differs" in values:
