@@ -3,13 +3,15 @@
 import io
 import json
 import logging
+from types import SimpleNamespace
 
 import pytest
 from msgspec import to_builtins
 from msgspec.structs import replace
 from rich.console import Console
 
-from servebench.cli import load
+from servebench.capacity.search import Answer
+from servebench.cli import find, load
 from servebench.faults import Fault
 from servebench.load import calibrate
 from servebench.load.calibration import Level
@@ -116,3 +118,11 @@ def test_what_measures_the_clients_error_can_be_pasted():
         "--processes": "3",
         "--out": "calibration",
     }
+
+
+@pytest.mark.parametrize(("open_", "most"), [((), True), ((4,), True), ((12,), False)])
+def test_the_answer_speaks_of_the_most_that_was_tried_only_where_it_is(open_, most):
+    found = Answer(kept=(1, 8), missed=(), open=open_, lower=8, upper=None)
+    said = find.statement(found, SimpleNamespace(name=load.counted))
+    assert said.startswith("the line is kept with 8 users") and ("the most that was tried" in said) == most
+    assert all(f"not sure with {users} users" in said for users in open_)

@@ -23,6 +23,7 @@ from servebench.cli import plan as plan_command
 from servebench.engines import environment
 from servebench.faults import Fault
 from servebench.load.modes import MODES
+from servebench.load.objective import Objective
 from servebench.models import ollama
 from servebench.models.checking import Wanted, accept
 from servebench.outlook import duration, requirements
@@ -295,12 +296,21 @@ def test_what_is_not_verified_is_listed(h200):
     assert sorted(where) == sorted([f"models.{key}" for key in not_pinned] + ["h200"] * len(h200.unverified))
 
 
+def test_a_search_for_an_objective_on_a_p99_is_announced_with_its_longer_windows(h200):
+    setting = h200.settings["ollama-p1"]
+    longer = replace(h200, objectives={"tail": Objective(limits={"e2e_p99_s": 60.0})})
+    (count, plain_s), (same, longer_s) = (duration.search_s(one, setting) for one in (h200, longer))
+    assert count == same and longer_s - plain_s == pytest.approx(count * 80 * 6.4)
+
+
 def test_a_measurement_takes_its_warm_up_its_window_and_the_queue(h200):
     """The window lasts until 20 requests were sent: at one slot 20 replies of 6.4 s, with more slots the 60 s."""
     one_user = duration.measurement_s(h200.settings["ollama-p1"], 1)
     assert one_user == pytest.approx(duration.OVERHEAD_S + 15 + 20 * 6.4 + 6.4)
     eight = duration.measurement_s(h200.settings["ollama-p1"], 8)
     assert eight == pytest.approx(duration.OVERHEAD_S + 20 * 6.4 + 2 * 8 * 6.4)
+    p99 = duration.measurement_s(h200.settings["ollama-p1"], 1, least=100)
+    assert p99 == pytest.approx(duration.OVERHEAD_S + 15 + 100 * 6.4 + 6.4)
     four_slots = duration.measurement_s(h200.settings["ollama-p4"], 8)
     assert four_slots == pytest.approx(duration.OVERHEAD_S + 15 + 60 + 2 * 6.4)
 

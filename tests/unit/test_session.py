@@ -477,3 +477,15 @@ def test_a_search_tries_no_more_users_than_the_calibration_allows(
     monkeypatch.setattr(searching, "_most", lambda *_: 2)
     made.search(round_=2)
     assert made.measured == [1, 2, 4, 2, 1]
+
+
+def test_a_search_says_which_kept_measurements_are_too_short_for_an_objective(
+    made: Measured, caplog: pytest.LogCaptureFixture
+) -> None:
+    made.put(1)
+    many = Objective(limits={"e2e_p50_s": 1e6}, min_targets=10**6)
+    made.plan = structs.replace(made.plan, objectives={"many": many})
+    with caplog.at_level("WARNING", logger="servebench"):
+        made.search(most=1)
+    (told,) = [record.getMessage() for record in caplog.records if "too few requests" in record.getMessage()]
+    assert "many with 1 users" in told and "servebench discard main s --round 1" in told

@@ -224,6 +224,14 @@ def test_claims_are_written_and_read_as_a_table(tmp_path: Path) -> None:
     assert [claim.kind for claim in verdicts.headline(read)] == ["capacity", "leader", "score"]
 
 
+@pytest.mark.parametrize(("open_", "most"), [([], True), ([4], True), ([12], False)])
+def test_the_most_that_was_tried_is_said_only_of_the_most(open_: list[int], most: bool) -> None:
+    values = {name: VALUES[name] for name in KINDS["objective"]["at_least"]} | {"most": 8, "open": open_}
+    texts = said(Claim(kind="objective", verdict="at_least", subjects=["a"], users=8, values=values))
+    assert ("the most that was tried" in texts["en"]) == most
+    assert ("これより多い人数は試していません" in texts["ja"]) == most
+
+
 # A value of each name, as claims have them.
 VALUES: Mapping[str, Any] = {
     **{"engine": "llama-server", "quantization": "Q4_K_M", "missed": ["b"], "parts": ["model", "prompts"]},

@@ -141,10 +141,11 @@ def statement(found: Answer, levels: _Levels) -> str:
     if found.lower is None:
         if found.upper is None:
             return "where the line is kept cannot be said"
-        said = f"the line is kept at none of what was tried; missed with {name(found.upper)}"
+        said = f"the line is surely kept at none of what was tried; missed with {name(found.upper)}"
     else:
-        above = f"missed with {name(found.upper)}" if found.upper else "the most that was tried"
-        said = f"the line is kept with {name(found.lower)}; {above}; kept with {kept}"
+        most = max(found.open, default=0) < found.lower
+        above = f"; missed with {name(found.upper)}" if found.upper else "; the most that was tried" if most else ""
+        said = f"the line is kept with {name(found.lower)}{above}; kept with {kept}"
     for what, which in (("missed below that with", found.gaps), ("not sure with", found.open)):
         if which:
             said += f"; {what} {', '.join(map(name, which))}"

@@ -14,7 +14,7 @@ from servebench.engines import ADAPTERS
 from servebench.faults import Fault
 from servebench.load.arrivals import Pause
 from servebench.load.lengths import Lengths
-from servebench.load.objective import MOST, Outcome
+from servebench.load.objective import MOST, Outcome, needed
 from servebench.load.traces import Entry, read_trace
 from servebench.outlook.inventory import Part, answered, done, failed, given_up, missing, of_earlier_protocols, parts
 from servebench.plan import ALONE, LINE, LOADED, Evaluations, Model, Plan, Setting
@@ -34,8 +34,11 @@ USER_TOK_S = 40.0
 OVERHEAD_S = 2.5  # starting load processes, checking, writing
 
 
-def measurement_s(setting: Setting, users: int) -> float:
-    """Estimate the seconds of one measurement: warm-up until all users have a reply, window, drain; or a fixed work."""
+def measurement_s(setting: Setting, users: int, least: int = 0) -> float:
+    """Estimate the seconds of one measurement: warm-up until all users have a reply, window, drain; or a fixed work.
+
+    `least`: the target requests that the window is lengthened for, if the workload does not ask for more.
+    """
     workload = setting.workload
     reply_s = _reply_tokens(setting) / USER_TOK_S
     if workload["mode"] == "count":
@@ -45,7 +48,7 @@ def measurement_s(setting: Setting, users: int) -> float:
         return OVERHEAD_S + _trace(workload)[-1].arrival_s + reply_s
     waves_s = math.ceil(users / setting.slots) * reply_s
     warmup_s = max(float(workload.get("warmup_s", 0)), waves_s)
-    longer_s = (workload.get("min_targets") or 0) / _requests_s(setting, users)
+    longer_s = max(workload.get("min_targets") or 0, least) / _requests_s(setting, users)
     return OVERHEAD_S + warmup_s + max(float(workload.get("window_s", 0)), longer_s) + waves_s
 
 
@@ -131,7 +134,9 @@ def search_s(plan: Plan, setting: Setting) -> tuple[int, float]:
         return {LINE: Outcome(MOST if users <= guess else -MOST)}
 
     made = list(searched(plan.search, measured, [LINE]))
-    return len(made), plan.search.rounds * start_s(setting) + sum(measurement_s(setting, users) for users, _ in made)
+    least = needed(plan.judged_by)
+    measured_s = sum(measurement_s(setting, users, least) for users, _ in made)
+    return len(made), plan.search.rounds * start_s(setting) + measured_s
 
 
 def search_minutes(plan: Plan, setting: Setting) -> int:

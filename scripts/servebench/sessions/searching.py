@@ -110,12 +110,25 @@ def run(session: plan.Session, context: Context, search: Search, objectives: Map
             plan.measurement_id(context.spec, users, session.round),
             layout.measurement(session.setting, session.round, users),
         )
+    for name, own in evidence.found.items():
+        short = [users for users in evidence.users(session.round) if _short(own[users][session.round])]
+        if short:
+            log.warning(
+                "%s round %d: too few requests to judge %s with %s users; they were not measured for it: servebench"
+                " discard %s %s --round %d --users N --why short, and snakemake capacity measures in longer windows",
+                *(session.setting.name, session.round, name, ", ".join(map(str, short))),
+                *(session.setting.run, session.setting.name, session.round),
+            )
     record = {"spec": plan.digest(context.spec), "users": evidence.users(session.round)}
     path = layout.search(session.setting, session.round)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.part")
     part.write_text(json.dumps(record) + "\n", encoding="utf-8")
     part.replace(path)
+
+
+def _short(outcome: Outcome) -> bool:
+    return outcome.margin is None and outcome.lacking > 0
 
 
 def _most(setting: plan.Setting, context: Context, most: int) -> int:

@@ -89,6 +89,8 @@ def _values(claim: Claim, language: str) -> dict[str, str]:
         named = words("claims.objectives")[language].format(name=values["objective"])
         line = words("claims.the_line")[language]
         filled |= {"spans": _span_dash(comma.join(spans), language)}
+        most = max(values["open"], default=0) < values.get("most", 0)
+        filled |= {"tried": words("claims.most_tried")[language] if most else ""}
         filled |= {"objective": line if values["objective"] == LINE else named}
     if "next_verdict" in values:
         filled |= {"next_verdict": words(f"claims.next.{values['next_verdict']}")[language]}
