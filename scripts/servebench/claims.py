@@ -24,7 +24,7 @@ _COMPARED: Mapping[str, tuple[str, ...]] = {
     "too_few_questions": ("target", "baseline", "measure", "questions"),
     "not_judged": ("target", "baseline", "measure", "reasons"),
 }
-_SEARCHED = ("objective", "spans", "gaps", "open", "measurements")
+_SEARCHED = ("objective", "spans", "gaps", "open", "measurements", "valid")
 # Every kind with its verdicts, and the names of each verdict's values.
 KINDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "coverage": {

@@ -8,7 +8,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,9 @@ from servebench import ROOT, claims, configuration
 from servebench import plan as planning
 from servebench.charts import CHARTS
 from servebench.engines import ADAPTERS
+from servebench.faults import Fault
 from servebench.load.modes import MODES
-from servebench.machine.infrastructure import InfrastructureError, api_key
+from servebench.machine.infrastructure import api_key
 from servebench.outlook import duration, inventory
 from servebench.plan import Plan, Setting
 from servebench.plan.layout import RESULTS, Layout
@@ -120,6 +121,7 @@ class Targets:
 
     plan: Plan
     layout: Layout
+    further: Sequence[Sequence[Any]] = ()  # what searches have measured beyond the planned rounds (`_further`)
 
     @property
     def settings(self) -> Iterator[Setting]:
@@ -371,10 +373,10 @@ class Targets:
         ]
 
     def tables_spec(self) -> Path:
-        """Return the empty file whose name says with which code and published figures the tables are made."""
+        """Return the empty file whose name says with which code, published figures and searches the tables are made."""
         reference = ROOT / "config" / "references" / f"{self.plan.reference}-concurrency.csv"
         figures = hashlib.sha256(reference.read_bytes()).hexdigest() if self.plan.reference else None
-        return self.layout.spec("tables", planning.digest([source_digest("tables"), figures]))
+        return self.layout.spec("tables", planning.digest([source_digest("tables"), figures, *self.further]))
 
     def charts(self, kind: str) -> list[Path]:
         """Return the files of every chart of one kind: html, svg or png."""
@@ -411,6 +413,11 @@ class Targets:
             if engine.api_key_env:
                 api_key(f"engines.{engine.key}.api_key_env", engine.api_key_env)
 
+    def check_rounds(self, rules: Iterable[str]) -> None:
+        """Raise Fault when these rules search with so few rounds that no answer can be sure."""
+        if self.plan.search.most_rounds < 2 and {job.rule for job in self.searches()} & set(rules):
+            raise Fault("rounds: one round is never sure of a capacity; give 2, or {min: 1, max: 2}")
+
 
 def load(config: Mapping[str, Any], workflow: Any) -> Targets:
     """Read the configuration that Snakemake has merged. Raises WorkflowError when it cannot be run."""
@@ -433,11 +440,21 @@ def load(config: Mapping[str, Any], workflow: Any) -> Targets:
     layout = Layout(RESULTS / plan.experiment)
     # A cluster's job plans what the run planned, though searches have measured more meanwhile.
     if workflow.is_main_process or SEARCHED not in os.environ:
-        os.environ[SEARCHED] = planning.canonical(inventory.searched_users(plan, layout.results))
-    targets = Targets(inventory.with_users(plan, json.loads(os.environ[SEARCHED])), layout)
+        users = inventory.searched_users(plan, layout.results)
+        os.environ[SEARCHED] = planning.canonical([users, _further(plan, layout)])
+    users, further = json.loads(os.environ[SEARCHED])
+    targets = Targets(inventory.with_users(plan, users), layout, further)
     if workflow.is_main_process:
         targets.drop_damaged_plan()
     return targets
+
+
+def _further(plan: Plan, layout: Layout) -> list[list[Any]]:
+    """List what searches have measured beyond the planned rounds: setting, round, users and the record's time."""
+    return [
+        [one.setting.name, one.round, users, layout.search(one.setting, one.round).stat().st_mtime_ns]
+        for one, users in inventory.further_rounds(plan, layout.results)
+    ]
 
 
 def retry_failed(workflow: Any) -> Callable[[Any, Any], str]:
@@ -456,7 +473,8 @@ def begin(targets: Targets, workflow: Any) -> None:
     run = {job.rule.name for job in workflow.dag.needrun_jobs()}
     try:
         targets.check_keys(run)
-    except InfrastructureError as error:
+        targets.check_rounds(run)
+    except Fault as error:
         raise WorkflowError(str(error)) from None
     layout = targets.layout
     targets.hand_over()

@@ -224,6 +224,19 @@ def test_claims_are_written_and_read_as_a_table(tmp_path: Path) -> None:
     assert [claim.kind for claim in verdicts.headline(read)] == ["capacity", "leader", "score"]
 
 
+@pytest.mark.parametrize("place", [(8, True), (16, False), (32, False)])
+def test_an_answer_is_as_valid_as_the_measurements_at_its_ends(place: tuple[int, bool]) -> None:
+    users, valid = place
+    plan = plan_of({"llama-np16": (8, 16, 32)})
+    plan = msgspec.structs.replace(plan, searched=("llama-np16",))
+    rows = [row for n, ttft in ((8, 0.5), (16, 0.5), (32, 9.0)) for row in both(plan, "llama-np16", n, ttft_p95_s=ttft)]
+    rows[[row["users"] for row in rows].index(users)]["valid"] = False
+    claim = only(concluded(plan, rows), "objective")
+    assert (claim.verdict, claim.users, claim.values["misses"]) == ("bracketed", 16, 32)
+    assert claim.values["valid"] == valid
+    assert ("not all valid" in said(claim)["en"]) == (not valid)
+
+
 @pytest.mark.parametrize(("open_", "most"), [([], True), ([4], True), ([12], False)])
 def test_the_most_that_was_tried_is_said_only_of_the_most(open_: list[int], most: bool) -> None:
     values = {name: VALUES[name] for name in KINDS["objective"]["at_least"]} | {"most": 8, "open": open_}

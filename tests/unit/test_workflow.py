@@ -1,5 +1,6 @@
 """Check names, files, order and resources of an experiment's jobs."""
 
+import dataclasses
 import shlex
 import shutil
 from pathlib import Path
@@ -13,6 +14,7 @@ from servebench import configuration, plan
 from servebench.charts import CHARTS
 from servebench.cli import jobs
 from servebench.engines import ADAPTERS
+from servebench.faults import Fault
 from servebench.machine.infrastructure import InfrastructureError
 from servebench.plan.layout import Layout
 from servebench.workflow import ROOMS, Targets, source_digest, untracked
@@ -155,6 +157,20 @@ def test_the_keys_of_servers_that_are_asked_must_be_set(monkeypatch):
         found.check_keys(rules)
     monkeypatch.setenv("FAR_KEY", "key")
     found.check_keys(rules)
+
+
+def test_a_search_in_one_round_is_refused():
+    one, two = targets("config.yaml", rounds=1), targets("config.yaml", rounds={"min": 1, "max": 2})
+    rules = [job.rule for job in one.searches()]
+    one.check_rounds(["plan", "tables", *(job.rule for job in one.jobs())])
+    with pytest.raises(Fault, match="rounds: one round"):
+        one.check_rounds(rules)
+    two.check_rounds(rules)
+
+
+def test_the_tables_are_made_again_when_a_search_has_measured_in_further_rounds(quick):
+    found = dataclasses.replace(quick, further=[["np4", 3, 11, 1]])
+    assert dataclasses.replace(quick, further=[]).tables_spec() == quick.tables_spec() != found.tables_spec()
 
 
 @pytest.fixture

@@ -8,10 +8,14 @@ from typing import Any
 
 import msgspec
 
+from servebench import tables
 from servebench.load.modes import MODES
-from servebench.plan import from_json, search_spec
+from servebench.outlook.inventory import MOST_ROUNDS
+from servebench.plan import from_json, measurement_id, search_spec
 from servebench.sessions.job import Context
 from servebench.sessions.searching import Evidence
+from servebench.store import measurements
+from servebench.tables.files import rows_of
 from servebench.verdicts.objectives import stated
 from servebench.words.claims import said
 
@@ -36,7 +40,14 @@ def found(plan_json: str, results: Path) -> list[dict[str, Any]]:
         ).identified(setting)
         evidence = Evidence(setting, context, plan.judged_by)
         evidence.read(plan.search.most)
-        claims += [stated(setting, name, own) for name, own in evidence.found.items() if own]
+        digests = [
+            measurement_id(context.spec, users, round_)
+            for round_ in range(1, MOST_ROUNDS + 1)
+            for users in evidence.users(round_)
+        ]
+        table = tables.measurements([measurements.read(evidence.kept.path(digest)) for digest in digests], plan.line)
+        if rows := rows_of({"measurements": table}, "measurements"):
+            claims += [stated(setting, name, objective, rows) for name, objective in plan.judged_by.items()]
     for claim in claims:
         log.info("%s", said(claim)["en"])
     return [msgspec.to_builtins(claim) for claim in claims]

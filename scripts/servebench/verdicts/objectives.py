@@ -3,38 +3,48 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from servebench.capacity.judging import CONFIDENCE, Evidence
+from servebench.capacity.judging import CONFIDENCE
 from servebench.capacity.search import answer
 from servebench.claims import Claim
-from servebench.load.objective import Outcome
+from servebench.load.objective import Objective, Outcome
 from servebench.plan import LINE, Plan, Setting
-from servebench.tables.files import rows_of
+from servebench.tables.files import Row, rows_of
+from servebench.verdicts.levels import Cell, caveats
 
 
 def objectives(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[Claim]:
     """Yield a claim for each setting and named objective, and for the line where its users were searched for."""
-    measured: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    measured: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in rows_of(tables, "measurements"):
         measured[row["run"], row["setting"]].append(row)
+    marked = {(row["run"], row["setting"], row["users"]): row for row in rows_of(tables, "settings")}
     for setting in plan.settings.values():
+        rows = measured[setting.run, setting.name]
         for name, objective in plan.judged_by.items():
-            evidence: dict[int, dict[int, Outcome]] = defaultdict(dict)
-            for row in measured[setting.run, setting.name]:
-                evidence[row["users"]][row["round"]] = objective.outcome(row)
-            if evidence and (name != LINE or setting.name in plan.searched):
-                yield stated(setting, name, evidence)
+            if rows and (name != LINE or setting.name in plan.searched):
+                yield stated(setting, name, objective, rows, marked)
 
 
-def stated(setting: Setting, objective: str, evidence: Evidence) -> Claim:
-    """State the answer for one setting and objective."""
+def stated(
+    setting: Setting, name: str, objective: Objective, rows: Sequence[Row], marked: Mapping[Cell, Row] | None = None
+) -> Claim:
+    """State the answer for one setting and objective, by its rows of `measurements`; `marked`: those of `settings`."""
+    evidence: dict[int, dict[int, Outcome]] = defaultdict(dict)
+    for row in rows:
+        evidence[row["users"]][row["round"]] = objective.outcome(row)
     found = answer(evidence)
+    # What the answer rests on: its ends, or all where it has none. A failed row is a fact whatever else it shows.
+    ends = [row for row in rows if row["users"] in (found.lower, found.upper)] or list(rows)
+    ends = [row for row in ends if row["status"] == "ok"]
+    kept = [row for row in ends if row["users"] == found.lower]
     values: dict[str, Any] = {
-        "objective": objective,
+        "objective": name,
+        "valid": all(row["valid"] for row in ends),
         "spans": [list(span) for span in found.spans()],
         "gaps": list(found.gaps),
         "open": list(found.open),
@@ -56,5 +66,6 @@ def stated(setting: Setting, objective: str, evidence: Evidence) -> Claim:
         values=values,
         rounds=max(map(len, evidence.values())),
         confidence=None if verdict == "unsure" else CONFIDENCE,
+        caveats=caveats(kept, (marked or {}).get((setting.run, setting.name, found.lower or 0))),
         rows=[f"{setting.run}/{setting.name}/{users}" for users in sorted(evidence)],
     )
