@@ -58,9 +58,11 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "servebench needs Python's venv module: on Debian or Ubuntu, install the package python3-venv"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-# After a change of configuration/sections.py: config/schema.yaml and the tables of keys in config/README.md.
+# After a change of configuration/sections.py: config/schema.yaml and the tables of keys in config/README.md. After one of
+# tables/catalogue.py or tables/published/: docs/tables.md and docs/schemas/.
 schema: setup
 	$(BIN)/python -c 'from servebench.configuration import schema; schema.write()'
+	$(BIN)/python -c 'from servebench.tables import columns, published; columns.write(); published.write_schemas()'
 
 # New versions: edit pyproject.toml or envs/*.in, then `make lock` (needs uv on the PATH).
 COMPILE := uv pip compile --python-version 3.11 --generate-hashes --quiet --no-header --no-annotate

@@ -4,12 +4,22 @@ import pytest
 
 from servebench import ROOT
 from servebench.faults import Fault
-from servebench.tables import columns
+from servebench.tables import SCHEMAS, columns
 
 
 def test_the_page_about_tables_is_what_the_verb_prints():
     page = (ROOT / "docs" / "tables.md").read_text(encoding="utf-8")
-    assert page.endswith("\n".join(columns.text()) + "\n"), "servebench columns has changed; put it into docs/tables.md"
+    assert page.endswith("\n".join(columns.text()) + "\n"), "make schema"
+
+
+def test_every_column_has_a_meaning():
+    bare = [
+        f"{name}.{field.name}"
+        for name, fields in SCHEMAS.items()
+        for field in fields
+        if not (field.metadata or {}).get(b"meaning")
+    ]
+    assert bare == []
 
 
 def test_one_table_alone():

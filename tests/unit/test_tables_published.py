@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from datetime import datetime, timedelta
 from functools import cache
+from typing import Any
 
 import jsonschema
 import msgspec
 import pyarrow as pa
 import pytest
 
+import servebench
 import synthetic
 from servebench import tables
 from servebench.load.line import Line
 from servebench.plan import Plan
 from servebench.tables import published
-from servebench.tables.published import concurrency
+from servebench.tables.published import concurrency, form, quantization
 
 CELLS = synthetic.h200_cells()
 
@@ -88,10 +92,10 @@ def test_power_energy_and_price_stand_with_the_result_they_belong_to() -> None:
     first, second = concurrency.concurrency(content, plan, "main")["results"][:2]
     known, unknown = second["by_round"]
     assert (known["power_w"], unknown["power_w"], first["joules_per_token"]) == (600.0, None, None)
-    assert second["joules_per_token"] == [600 / known["output_tok_s"]] * 2
+    assert second["joules_per_token"] == pytest.approx([600 / known["output_tok_s"]] * 2, rel=1e-5)
     low, high = second["output_tok_s"]
-    assert second["usd_per_million_tokens"] == pytest.approx([1000 / high, 1000 / low])
-    assert second["tokens_per_s_per_usd_h"] == pytest.approx([low / 3.6, high / 3.6])
+    assert second["usd_per_million_tokens"] == pytest.approx([1000 / high, 1000 / low], rel=1e-5)
+    assert second["tokens_per_s_per_usd_h"] == pytest.approx([low / 3.6, high / 3.6], rel=1e-5)
 
 
 def test_starts_round_trips_and_paid_idle_time_are_published_and_null_where_unknown() -> None:
@@ -131,24 +135,78 @@ def test_what_was_slow_is_published_in_its_run() -> None:
         assert group[name] == sum(row[name] for row in own)
 
 
-def test_the_schema_refuses_what_it_does_not_know() -> None:
+def test_the_schema_takes_further_keys_and_refuses_what_lacks_or_is_another_version() -> None:
     content, plan = made()
     good = concurrency.concurrency(content, plan, "main")
-    with pytest.raises(jsonschema.ValidationError, match="speed"):
-        jsonschema.validate(good | {"speed": 1}, concurrency.SCHEMA)
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({**good, "schema": "servebench.concurrency/0"}, concurrency.SCHEMA)
+    jsonschema.validate(good | {"speed": 1}, concurrency.SCHEMA)
+    for wrong in ({"schema": "servebench.concurrency/2"}, {"results": [{"setting": "np4"}]}, {"rounds": "two"}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(good | wrong, concurrency.SCHEMA)
 
 
-def keys(schema: object) -> set[str]:
-    if isinstance(schema, dict):
-        own = set(schema.get("properties", {}))
-        return own.union(*(keys(value) for value in schema.values()))
-    if isinstance(schema, list):
-        return set().union(*(keys(value) for value in schema))
-    return set()
+def test_a_file_says_by_itself_what_was_measured_where_and_when() -> None:
+    content, plan = made()
+    plan = msgspec.structs.replace(plan, license="CC0-1.0")
+    made_ = concurrency.concurrency(content, plan, "main")
+    assert (made_["license"], made_["servebench_version"]) == ("CC0-1.0", servebench.__version__)
+    assert datetime.fromisoformat(made_["created_at"]).utcoffset() == timedelta(0)
+    assert [(one["machine"], one["cores"]) for one in made_["machines"]] == [("NVIDIA H200", 96)]
+    for setting in made_["settings"]:
+        assert (setting["workload"]["window_s"], setting["prompts_sha256"]) == (60, "0" * 64)
+        assert all(server["protocol"] and server["servebench_version"] for server in setting["servers"])
 
 
-def test_every_key_is_documented() -> None:
-    text = (synthetic.ROOT / "docs" / "json.md").read_text(encoding="utf-8")
-    assert keys(dict(concurrency.SCHEMA)) - set(re.findall(r"`([a-z0-9_]+)`", text)) == set()
+def test_numbers_are_short_and_paths_are_not_those_of_a_machine() -> None:
+    content = {
+        "a": [1 / 3, 12345678.9, 7, None, True],
+        "argv": ["/home/me/.cache/servebench/envs/x/bin/python", "--log=/home/me/run/a.log", "-m", "../models/a.gguf"],
+        "b": {
+            "file": "file:///home/me/models/a.gguf",
+            "mount": "/home/me/cache/models:/models:ro",
+            "json": '{"f": "/a/b/c"}',
+        },
+        "kept": ["http://127.0.0.1:8000/v1/chat/completions", "hf://a/b/c", "/dev/shm", "tok/s/user", "1/2/3"],
+    }
+    assert form.finished(content, {}) == {
+        "a": [0.333333, 12345700.0, 7, None, True],
+        "argv": ["bin/python", "--log=run/a.log", "-m", "../models/a.gguf"],
+        "b": {"file": "file://models/a.gguf", "mount": "cache/models:/models:ro", "json": '{"f": "b/c"}'},
+        "kept": content["kept"],
+    }
+
+
+def keys(form_: object) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every key that a JSON Schema names, with what the schema says of it."""
+    if isinstance(form_, dict):
+        yield from form_.get("properties", {}).items()
+        for value in form_.values():
+            yield from keys(value)
+
+
+@pytest.mark.parametrize("kind", [concurrency, quantization])
+def test_every_key_is_documented(kind) -> None:
+    docs = synthetic.ROOT / "docs"
+    text = "".join((docs / name).read_text(encoding="utf-8") for name in ("json.md", "tables.md"))
+    found = dict(keys(kind.SCHEMA))
+    assert found.keys() - set(re.findall(r"`([a-z0-9_]+)`", text)) == set()
+    assert [name for name, node in keys(kind.SCHEMA) if len(node.get("description", "")) < 5] == []
+
+
+def test_the_schema_files_are_what_is_checked() -> None:
+    for path, text in published.schemas().items():
+        assert path.read_text(encoding="utf-8") == text, "make schema"
+
+
+def test_a_file_holds_no_key_that_its_schema_does_not_name() -> None:
+    content, plan = made()
+
+    def unnamed(value: Any, node: dict[str, Any]) -> set[str]:
+        if isinstance(value, list):
+            return set().union(*(unnamed(one, node.get("items", {})) for one in value))
+        if not isinstance(value, dict) or "properties" not in node:
+            return set()
+        inner = (unnamed(one, node["properties"].get(name, {})) for name, one in value.items())
+        return (value.keys() - node["properties"].keys()).union(*inner)
+
+    for run in ("main", "extra"):
+        assert unnamed(concurrency.concurrency(content, plan, run), dict(concurrency.SCHEMA)) == set()

@@ -65,6 +65,7 @@ def load(config: Mapping[str, Any], files: Sequence[str | Path], overrides: Mapp
     return Plan(
         experiment=config["experiment"],
         title=config.get("title", config["experiment"]),
+        license=config["license"],
         files=tuple(in_checkout(file) or f"/path/to/{Path(file).name}" for file in files),
         overrides=tuple(f"{key}={_as_argument(value)}" for key, value in overrides.items()),
         rounds=_rounds(config)[0],

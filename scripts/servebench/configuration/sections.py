@@ -577,6 +577,10 @@ class Configuration(Section, kw_only=True):
     title: Annotated[
         Text | UnsetType, _says("(free) Title of the page, a string or `{en: …, ja: …}`; the name unless given.")
     ] = UNSET
+    license: Annotated[
+        str,
+        _says("(free) Licence under which you publish the results, an SPDX identifier; stands in the published JSON."),
+    ] = "CC-BY-4.0"
     rounds: Annotated[
         Annotated[int, Meta(ge=1, le=9)] | Rounds,
         _says(

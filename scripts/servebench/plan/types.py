@@ -176,6 +176,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     experiment: str
     title: str | dict[str, str]
+    license: str = "CC-BY-4.0"  # of the published results
     files: tuple[str, ...] = ()  # later over earlier; of a file outside the checkout only the name
     overrides: tuple[str, ...] = ()  # KEY=VALUE, as given to snakemake --config, over the files
     rounds: int

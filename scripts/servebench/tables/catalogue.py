@@ -38,19 +38,19 @@ class Table:
 
 
 _PLACE = """
-run text!
-setting text!
+run text! name of the run
+setting text! name of the setting
 users int! simulated users
 """
 _SETTING = """
-run text!
-setting text!
+run text! name of the run
+setting text! name of the setting
 rank int! place of the setting in its experiment, from 0
 engine text! key in the configuration
 engine_kind text! llama-server, ollama, vllm, ...
 model text! key in the configuration
-model_name text!
-quantization text
+model_name text! name of the model, for people
+quantization text Q4_K_M, BF16, ...; null if not said
 slots int! requests that the server handles at once
 context int tokens that a request may use, prompt and reply together
 """
@@ -59,17 +59,17 @@ _FIGURES = """
 output_tok_s real tokens of all users that arrived in the window, over its length
 user_tok_s real median speed of a reply's stream after its first arrival
 ttft_p50_s real time to the first token, over the successful target requests
-ttft_p95_s real
+ttft_p95_s real 95th percentile of the time to the first token
 ttft_p95_all_s real over all target requests, a failure as an endless wait; null when the rank falls on a failure
 target_requests int requests sent (open loop: due) in the window
 failures int target requests that failed
 reasoning_replies int replies with reasoning
-prompt_tokens_p50 real
-output_tokens_mean real
+prompt_tokens_p50 real median prompt length in tokens
+output_tokens_mean real mean reply length in tokens
 client_cpu_ratio real CPU seconds per second of the busiest load process
 requests_s real successful target requests over the window's length (open loop: requests that ended in it)
-ttft_mean_s real
-ttft_p99_s real
+ttft_mean_s real mean time to the first token
+ttft_p99_s real 99th percentile of the time to the first token
 ttft_answer_p95_s real time to the first token that is not reasoning
 one_chunk_requests int successful targets that came in one chunk and therefore have no speed
 steadiness real tokens of the window's second half over those of its first
@@ -81,14 +81,14 @@ prompt_tok_s real median of newly computed prompt tokens over TTFT: the prefill 
 queue_wait_p50_s real TTFT minus the server's own time for the prompt
 send_delay_p99_s real how long after its due time a request was sent
 inter_chunk_p50_s real gaps between the chunks of a reply
-inter_chunk_p95_s real
-inter_chunk_p99_s real
+inter_chunk_p95_s real 95th percentile of the gaps between the chunks of a reply
+inter_chunk_p99_s real 99th percentile of the gaps between the chunks of a reply
 tpot_p50_s real seconds for each output token after the first
-tpot_p95_s real
-tpot_p99_s real
+tpot_p95_s real 95th percentile of the seconds for each output token after the first
+tpot_p99_s real 99th percentile of the seconds for each output token after the first
 e2e_p50_s real from sending (or from the due time) to the end of the reply
-e2e_p95_s real
-e2e_p99_s real
+e2e_p95_s real 95th percentile of the time to the end of the reply
+e2e_p99_s real 99th percentile of the time to the end of the reply
 """
 # The rest of them, in `measurements` alone.
 _DETAILS = """
@@ -108,25 +108,25 @@ left_open int replies whose HTTP message did not end after [DONE]
 tokens_from_usage int requests whose tokens the server counted
 tokens_from_tokenizer int requests whose tokens the model's tokenizer counted
 tokens_from_chunks int requests whose chunks were counted as tokens
-tokens_per_chunk real
-prompt_tokens_mean real
-prompt_tokens_min real
-prompt_tokens_max real
-output_tokens_p50 real
-output_tokens_min real
-output_tokens_max real
+tokens_per_chunk real mean number of tokens in a chunk
+prompt_tokens_mean real mean prompt length in tokens
+prompt_tokens_min real shortest prompt, tokens
+prompt_tokens_max real longest prompt, tokens
+output_tokens_p50 real median reply length in tokens
+output_tokens_min real shortest reply, tokens
+output_tokens_max real longest reply, tokens
 cached_tokens_mean real prompt tokens from the server's cache
-ttft_max_s real
+ttft_max_s real longest time to the first token
 ttft_p95_all_infinite bool the rank of ttft_p95_all_s falls on a failure
 ttft_answer_p50_s real time to the first token that is not reasoning
-e2e_mean_s real
+e2e_mean_s real mean time from sending (or from the due time) to the end of the reply
 backlog_start int open loop, trace: requests due but not over when the window began
 backlog_end int open loop, trace: requests due but not over when the window ended
-prefill_p95_s real
-queue_wait_p95_s real
+prefill_p95_s real 95th percentile of the server's own time for the prompt
+queue_wait_p95_s real 95th percentile of TTFT minus the server's own time for the prompt
 goodput_share real share of the target requests that each met the line
 client_loop_lag_p99_s real how late the event loop of a load process was
-client_loop_lag_max_s real
+client_loop_lag_max_s real the latest that the event loop of a load process was
 send_delay_p50_s real how long after its due time a request was sent
 """
 
@@ -139,13 +139,15 @@ FIGURES: Mapping[str, str] = _kinds(_FIGURES)
 DETAILS: Mapping[str, str] = _kinds(_DETAILS)
 # The figures of which rounds and settings are compared.
 COMPARED = ("output_tok_s", "user_tok_s", "ttft_p95_s")
-_RANGES = "\n".join(f"{name}_min {kind} over the rounds\n{name}_max {kind}" for name, kind in FIGURES.items())
+_RANGES = "\n".join(
+    f"{name}_min {kind} smaller of the rounds\n{name}_max {kind} larger of the rounds" for name, kind in FIGURES.items()
+)
 
 _COMPARISONS = """
-measure text!
-target text!
-baseline text!
-repeat int!
+measure text! what is counted: see docs/evaluations.md
+target text! name of the target
+baseline text! name of the baseline
+repeat int! 1 or 2: everything is asked twice
 n int! questions that both answered
 questions int! number of questions
 base_only int! questions for which the measure is true for the baseline only
@@ -174,7 +176,7 @@ combined_difference real target minus baseline, means of two repeats, points
 combined_p real exact sign-flip test of the questions' means
 combined_p_holm real after Holm over the targets of this measure
 cochran_q real Cochran's Q: whether the targets of this measure and repeat differ at all; null if no question differs
-cochran_p real
+cochran_p real p of that test
 """
 
 TABLES = (
@@ -214,14 +216,14 @@ server_age_s real how long the server had been up
 users_before ints numbers of users that the server had served before
 started_at text ISO 8601 UTC
 device text the node and the device that the session had to itself
-engine_version text
-engine_build text
+engine_version text as the engine reports it
+engine_build text commit or build that the engine reports
 engine_pin text image digest or hash of the lock
-argv texts
-model_sha256 text
+argv texts the whole command line of the server
+model_sha256 text SHA-256 of the model file, or over its files
 machine text name of the GPU, or of the CPU when there is none
 fingerprint text identity of the machine
-servebench_version text
+servebench_version text version of servebench that measured
 protocol int version of the load protocol
 digest text! name in the store
 """,
@@ -232,8 +234,8 @@ digest text! name in the store
         made="measured.prompt_lengths",
         of=("records",),
         columns="""
-run text!
-setting text!
+run text! name of the run
+setting text! name of the setting
 prompt_id text! the document or prompt; of a conversation its first turn
 requests int! successful ones that tell their prompt tokens
 tokens_mean real! prompt tokens
@@ -251,11 +253,11 @@ rounds int! rounds with a good measurement
 """
         + _RANGES
         + """
-memory_gib_max real
+memory_gib_max real largest memory of the server's processes in any round
 joules_per_token_min real energy of the server's GPUs for each output token
-joules_per_token_max real
+joules_per_token_max real the larger of the rounds
 meets_line_both_rounds bool null when a round is missing, failed or discarded
-line_confidence_min real
+line_confidence_min real confidence that the true TTFT p95 is within the line, in the worse round
 unstable bool some figure changed by 20 % or more between rounds; null with fewer than two rounds
 largest_change real largest |ratio - 1| between rounds
 reference_only bool fewer target requests than the line asks for, in some round
@@ -270,8 +272,8 @@ failure marks! why rounds failed or gave no output
         of=("records",),
         columns=_SETTING
         + """
-round int!
-session_id text!
+round int! from 1
+session_id text! which launch
 launched_at text ISO 8601 UTC
 device text the node and the device that the session had to itself
 process_s real cold start: from launch until the process runs
@@ -281,24 +283,24 @@ round_trip_p50_s real round trip to a server at a URL: median of small requests 
 round_trip_min_s real the shortest of these round trips
 round_trip_max_s real the longest of these round trips
 memory_gib real largest memory of the server's processes
-memory_kind text
-engine_version text
-engine_build text
+memory_kind text nvml (GPU) or host
+engine_version text as the engine reports it
+engine_build text commit or build that the engine reports
 engine_pin text image digest or hash of the lock
-argv texts
+argv texts the whole command line of the server
 env text JSON
 cpus int CPUs that the server was given
 threads int threads that the server reports
 facts text JSON, what the server reports about itself
 users ints! numbers of users measured in the session
-machine text
+machine text name of the GPU, or of the CPU when there is none
 cores int CPU cores of the machine
 machine_memory_gib real memory of the machine, without that of its GPUs
-fingerprint text
-model_sha256 text
-model_size_bytes int
+fingerprint text identity of the machine
+model_sha256 text SHA-256 of the model file, or over its files
+model_size_bytes int size of the model file
 model_fetch_s real time of the model's download before the launch; null unless it came over a network in one go
-log text
+log text path of the engine's log
 """,
     ),
     Table(
@@ -307,10 +309,10 @@ log text
         made="expected.expected",
         of=("sessions", "plan"),
         columns="""
-run text!
-setting text!
-round int!
-session_id text!
+run text! name of the run
+setting text! name of the setting
+round int! from 1
+session_id text! which launch
 what text! name of the fact
 published text! what the source's server reported about itself
 found text what this server reports; null if it reports nothing
@@ -326,10 +328,10 @@ met bool whether both agree; null if the server reports nothing
         + """
 figure text! the figure that changed most
 first real! its value in the first of the two rounds
-second real!
+second real! its value in the second of the two rounds
 ratio real! second over first
 change real! |ratio - 1|; rows are in this order, largest first
-target_requests_min int
+target_requests_min int target requests in the round with fewer
 """,
     ),
     Table(
@@ -341,10 +343,10 @@ target_requests_min int
         + """
 users int! simulated users
 multiple real! users over slots, 1 or more
-ttft_p50_s_min real
-ttft_p50_s_max real
-ttft_p95_s_min real
-ttft_p95_s_max real
+ttft_p50_s_min real median time to the first token, smaller of the rounds
+ttft_p50_s_max real larger of the rounds
+ttft_p95_s_min real 95th percentile of the time to the first token, smaller of the rounds
+ttft_p95_s_max real larger of the rounds
 marks marks! reasons not to trust the row
 """,
     ),
@@ -355,15 +357,15 @@ marks marks! reasons not to trust the row
         of=("measurements", "settings", "plan"),
         columns="""
 kind text! control, engine, slots, quantization or drift (the same setting in two runs)
-run text!
-setting text!
-baseline_run text!
-baseline text!
-users int!
-figure text!
+run text! name of the run
+setting text! name of the setting
+baseline_run text! run of the baseline
+baseline text! name of the baseline
+users int! simulated users
+figure text! name of the figure
 ratio_min real! over the rounds, each within one round
-ratio_max real!
-rounds int!
+ratio_max real! the largest of these ratios
+rounds int! rounds compared
 marks marks! reasons not to trust either of the two
 """,
     ),
@@ -376,10 +378,10 @@ marks marks! reasons not to trust either of the two
         + """
 band_low int prompt tokens: first of the band
 band_high int prompt tokens: last of the band
-band_slow int
-band_total int
-other_slow int!
-other_total int!
+band_slow int slow requests whose prompt is in the band; null without a band
+band_total int requests whose prompt is in the band; null without a band
+other_slow int! slow requests with other prompts
+other_total int! requests with other prompts
 """,
     ),
     Table(
@@ -388,15 +390,15 @@ other_total int!
         made="derived.slow_by_micro_batch",
         of=("slow_requests", "sessions"),
         columns="""
-run text!
-engine_kind text!
+run text! name of the run
+engine_kind text! llama-server, ollama, vllm, ...
 micro_batch int! prompt tokens that the server processes in one computation
 users_most int! largest number of users of the counted measurements
-settings texts!
-band_slow int!
-band_total int!
-other_slow int!
-other_total int!
+settings texts! names of the settings
+band_slow int! slow requests whose prompt is in the band; null without a band
+band_total int! requests whose prompt is in the band; null without a band
+other_slow int! slow requests with other prompts
+other_total int! requests with other prompts
 """,
     ),
     Table(
@@ -406,18 +408,18 @@ other_total int!
         of=("records",),
         columns=_PLACE
         + """
-round int!
+round int! from 1
 task int! the request's number in the server's log
-slot int!
+slot int! number of the slot that served it
 started_s real seconds from the server's start until the request got its slot; null in a log without time stamps
 busy_slots int! busy slots at that moment, including its own
 prompt_ms real time of the prompt's evaluation; null when the request ended earlier
 prompt_tokens int newly computed prompt tokens, without those from a cache
-eval_ms real
-eval_tokens int
+eval_ms real time of the reply's generation
+eval_tokens int generated tokens
 draft_acceptance real share of the speculated tokens that were accepted
 total_tokens int tokens in the slot when it was released
-truncated bool
+truncated bool the context was full
 cancelled bool! the client closed the connection
 all_prompt_tokens int the prompt's tokens; null unless the server logs at verbosity 4, as Ollama's does
 cached_tokens int of them from a cache; null as before
@@ -444,7 +446,7 @@ total int! requests in the band that started with at most 2 busy slots, includin
         of=("records",),
         columns=_PLACE
         + """
-round int!
+round int! from 1
 ttft_s reals! TTFT of each successful target request, ascending
 failures int! target requests that failed
 """,
@@ -456,7 +458,7 @@ failures int! target requests that failed
         of=("records",),
         columns=_PLACE
         + """
-round int!
+round int! from 1
 second int! from the start of the window
 running real! requests in flight, mean over the second
 output_tok_s real! tokens that arrived in the second
@@ -470,7 +472,7 @@ foreign_utilisation real largest use of the device by others in the second, perc
         of=("records",),
         columns=_PLACE
         + """
-round int!
+round int! from 1
 second real! time of the sample from the start of the window; negative before it
 memory_gib real memory of the server's processes: on its GPUs, else resident
 device_memory_gib real memory in use by all processes, on its GPUs, else of the machine
@@ -495,11 +497,11 @@ host_foreign_utilisation real use of the CPUs by others, without that of the GPU
         of=("thrown_out",),
         columns=_PLACE
         + """
-round int!
-why text!
+round int! from 1
+why text! reason that was given
 discarded_at text! ISO 8601 UTC
-started_at text
-session_id text
+started_at text ISO 8601 UTC
+session_id text which launch
 """,
     ),
     Table(
@@ -510,7 +512,7 @@ session_id text
         columns=_SETTING
         + """
 measured_gib real largest device memory over the sessions
-memory_kind text
+memory_kind text nvml (GPU) or host
 weights_gib real size of the model file
 kv_cache_tokens int tokens that fit into the KV cache: as the server reports, else context times slots
 kv_cache_gib real predicted for all slots, each with its share of the tokens, for the requested types and windows
@@ -528,12 +530,12 @@ requests_fit int KV cache over the tokens of a request, rounded down; does not c
         columns=_PLACE
         + """
 price_per_hour real! USD
-usd_per_million_tokens_min real
-usd_per_million_tokens_max real
-tokens_per_s_per_usd_h_min real output tok/s for each USD an hour
-tokens_per_s_per_usd_h_max real
+usd_per_million_tokens_min real price of a million output tokens, USD, in the best round
+usd_per_million_tokens_max real price of a million output tokens, USD, in the worst round
+tokens_per_s_per_usd_h_min real output tok/s for each USD an hour, in the worst round
+tokens_per_s_per_usd_h_max real output tok/s for each USD an hour, in the best round
 joules_per_token_min real energy of the server's GPUs for each output token; null if their power is unknown
-joules_per_token_max real
+joules_per_token_max real the larger of the rounds
 """,
     ),
     Table(
@@ -543,13 +545,13 @@ joules_per_token_max real
         of=("sessions", "price_per_hour", "idle_after_min"),
         needs="cost",
         columns="""
-run text!
-setting text!
+run text! name of the run
+setting text! name of the setting
 price_per_hour real! USD
 first_token_s_min real from launch until the first token, over the launches; null at a URL, where nothing is launched
-first_token_s_max real
+first_token_s_max real the longest of these launches
 usd_start_min real cost of that start, before anyone is served
-usd_start_max real
+usd_start_max real cost of the longest start
 idle_after_min real as configured: minutes without a request until the machine is released
 usd_idle real cost of those minutes each time
 """,
@@ -560,14 +562,14 @@ usd_idle real cost of those minutes each time
         made="measured.calibration",
         of=("records",),
         columns="""
-run text!
+run text! name of the run
 created_at text ISO 8601 UTC
 variant text! schedule of the clock server
-users int!
+users int! simulated users
 ttft_error_p50_s real delay with which the load generator saw the first token
-ttft_error_p99_s real
-arrival_error_p50_s real
-arrival_error_p99_s real
+ttft_error_p99_s real 99th percentile of that delay
+arrival_error_p50_s real delay with which the load generator saw a chunk
+arrival_error_p99_s real 99th percentile of that delay
 delivered_ratio real delivered tokens over the tokens that an ideal client would have received
 cpu_ratio real CPU seconds per second of the busiest load process
 max_users int! largest number of users that this machine can load truthfully
@@ -581,11 +583,11 @@ max_users int! largest number of users that this machine can load truthfully
         needs="reference",
         columns=_PLACE
         + """
-figure text!
-published_min real!
-published_max real!
-measured_min real
-measured_max real
+figure text! name of the figure
+published_min real! smaller of the published values
+published_max real! larger of the published values
+measured_min real smaller of our rounds
+measured_max real larger of our rounds
 ratio real middle of our range over the middle of the published range
 overlap bool whether the two ranges overlap
 """,
@@ -603,14 +605,14 @@ overlap bool whether the two ranges overlap
         of=("evaluations", "evaluated", "answers"),
         needs="evaluations",
         columns="""
-target text!
+target text! name of the target
 rank int! place of the target in its experiment, from 0
 baseline bool! the target that the others are compared with
 engine text! key in the configuration
 engine_kind text! llama-server, ollama, vllm, ...
 model text! key in the configuration
-model_name text!
-quantization text
+model_name text! name of the model, for people
+quantization text Q4_K_M, BF16, ...; null if not said
 slots int! requests that the server handles at once
 context int tokens that a request may use, prompt and reply together
 concurrency int! questions asked at once
@@ -625,10 +627,10 @@ chat_template_sha256 text SHA-256 of the chat template that the server reports
 marks marks! reasons not to trust the target's answers
 sessions int! number of launches
 engine_version text of the last launch, like all columns below
-engine_build text
+engine_build text commit or build that the engine reports
 engine_pin text image digest or hash of the lock
-argv texts
-model_sha256 text
+argv texts the whole command line of the server
+model_sha256 text SHA-256 of the model file, or over its files
 machine text name of the GPU, or of the CPU when there is none
 fingerprint text identity of the machine
 started_at text ISO 8601 UTC
@@ -641,12 +643,12 @@ started_at text ISO 8601 UTC
         of=("answers_of_targets", "questions"),
         needs="evaluations",
         columns="""
-target text!
-task text!
+target text! name of the target
+task text! jcommonsenseqa, mgsm or proofreading
 measure text! what is counted: see docs/evaluations.md
 headline bool! one of the four measures that are compared
-lower_is_better bool!
-repeat int!
+lower_is_better bool! whether a lower share is better
+repeat int! 1 or 2: everything is asked twice
 n int! questions answered
 questions int! number of questions
 count int! questions for which the measure is true
@@ -678,16 +680,16 @@ tokens_mean real output tokens of the replies
         of=("answers_of_targets", "questions"),
         needs="evaluations",
         columns="""
-target text!
-task text!
+target text! name of the target
+task text! jcommonsenseqa, mgsm or proofreading
 n int! questions answered in both repeats
 same_answer int! questions with the same extracted answer
-same_answer_share real!
+same_answer_share real! same_answer over n
 low real! Clopper-Pearson, 95 %
 high real! Clopper-Pearson, 95 %
 both_unanswered int! questions without an extracted answer in either repeat; counted as the same
 same_text int! questions with the same raw text, byte for byte
-same_text_share real!
+same_text_share real! same_text over n
 first_difference_median real median number of characters before two texts differ, if they do
 """,
     ),
@@ -698,8 +700,8 @@ first_difference_median real median number of characters before two texts differ
         of=("answers_of_targets", "questions"),
         needs="evaluations",
         columns="""
-target text!
-repeat int!
+target text! name of the target
+repeat int! 1 or 2: everything is asked twice
 category text! kind of error, clean, clean-hard, or all-errors, all-clean
 n int! sentences answered
 exact int! sentences exactly right; a clean sentence: left as it was
@@ -722,14 +724,14 @@ format_violations int! replies with a label, quotation marks or further lines
         of=("answers_of_targets", "questions"),
         needs="evaluations",
         columns="""
-target text!
-repeat int!
+target text! name of the target
+repeat int! 1 or 2: everything is asked twice
 position int! of the choice, from 0
 gold int! questions whose right answer is at this place
 correct int! questions of these that were answered right
 chosen int! answers that chose this place
 chi_square real chosen against gold over all positions of this target and repeat
-p real
+p real p of that test
 """,
     ),
     Table(

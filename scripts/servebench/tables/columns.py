@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from servebench import ROOT
 from servebench.faults import Fault
 from servebench.schema import MARKS
 from servebench.tables.catalogue import SCHEMAS, TABLES, Table
@@ -29,6 +30,13 @@ def text(table: str | None = None) -> Iterator[str]:
     for listed in TABLES:
         if table in (None, listed.name):
             yield from _table(listed)
+
+
+def write() -> None:
+    """Write the part of docs/tables.md that lists the tables, for `make schema`."""
+    path = ROOT / "docs" / "tables.md"
+    before = path.read_text(encoding="utf-8").partition("\n## ")[0]
+    path.write_text(f"{before}\n" + "\n".join(text()) + "\n", encoding="utf-8")
 
 
 def _table(table: Table) -> Iterator[str]:

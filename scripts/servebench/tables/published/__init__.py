@@ -1,7 +1,8 @@
 """List the kinds of published JSON (docs/json.md), and write the files.
 
 To add a kind, write a module in this folder with its `SCHEMA` and, under the module's own name, the function that
-makes and checks the content; then add an entry to `PUBLISHED`. The workflow and the page follow from the entry.
+makes and checks the content; then add an entry to `PUBLISHED` and run `make schema`. The workflow, the page and the
+JSON Schema files in docs/schemas/ follow from the entry.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 
+from servebench import ROOT
 from servebench.plan import Plan
+from servebench.tables.published.form import VERSION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +53,7 @@ def write(tables: Mapping[str, pa.Table], plan: Plan, directory: Path) -> list[P
     directory.mkdir(parents=True, exist_ok=True)
     paths = []
     for name, (kind, runs) in _files(plan).items():
-        make = getattr(importlib.import_module(f"servebench.tables.published.{kind.name}"), kind.name)
-        content = make(tables, plan, *runs)
+        content = getattr(_module(kind), kind.name)(tables, plan, *runs)
         path = directory / name
         part = path.with_suffix(".json.part")
         part.write_text(json.dumps(content, ensure_ascii=False, allow_nan=False, indent=1) + "\n", encoding="utf-8")
@@ -60,6 +62,27 @@ def write(tables: Mapping[str, pa.Table], plan: Plan, directory: Path) -> list[P
     for path in set(directory.glob("*.json")) - set(paths):
         path.unlink()
     return paths
+
+
+def schemas() -> dict[Path, str]:
+    """Map the path of each JSON Schema file to its text."""
+    folder = ROOT / "docs" / "schemas"
+    return {
+        folder / f"{kind.name}-{VERSION}.schema.json": json.dumps(_module(kind).SCHEMA, ensure_ascii=False, indent=1)
+        + "\n"
+        for kind in PUBLISHED
+    }
+
+
+def write_schemas() -> None:
+    """Write the JSON Schema files, for `make schema`."""
+    for path, text in schemas().items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def _module(kind: Json) -> Any:
+    return importlib.import_module(f"servebench.tables.published.{kind.name}")
 
 
 def _files(plan: Plan) -> dict[str, tuple[Json, tuple[str, ...]]]:

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import jsonschema
 import msgspec
 import pyarrow as pa
 
 from servebench import schema
 from servebench.plan import Plan
-from servebench.tables.catalogue import SCHEMAS
-from servebench.tables.published.concurrency import MARKS
+from servebench.tables.catalogue import TABLES as CATALOGUE
+from servebench.tables.published.form import columns, finished, form, head, listed, mapping, record, text
 from servebench.versions import PROMPTS, SAMPLING
 from servebench.words.comparisons import said
 
-VERSION = 2
 TABLES = ("targets", "scores", "comparisons", "agreement", "proofreading", "positions", "under_load")
 SENTENCES = ("comparisons", "under_load")
 
@@ -26,9 +24,7 @@ def quantization(tables: Mapping[str, pa.Table], plan: Plan) -> dict[str, Any]:
     asked = plan.evaluations
     assert asked
     content: dict[str, Any] = {
-        "schema": f"servebench.quantization/{VERSION}",
-        "experiment": plan.experiment,
-        "title": plan.title,
+        **head("quantization", plan),
         "baseline": asked.baseline,
         "repeats": asked.repeats,
         "concurrency": asked.concurrency,
@@ -41,55 +37,42 @@ def quantization(tables: Mapping[str, pa.Table], plan: Plan) -> dict[str, Any]:
     for name in TABLES:
         rows = schema.rows(tables[name])
         content[name] = [row | {"sentence": said(row)} for row in rows] if name in SENTENCES else rows
-    made: dict[str, Any] = msgspec.to_builtins(content)
-    jsonschema.validate(made, SCHEMA)
-    return made
+    return finished(content, SCHEMA)
 
 
-def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "additionalProperties": False,
-        "required": list(properties),
-        "properties": dict(properties),
-    }
+_TASKS = mapping(
+    "the questions, by task",
+    record(
+        "a task",
+        set=text("full, small, or a file"),
+        sha256=text("SHA-256 of the file of questions"),
+        questions={"type": "integer", "description": "how many of them were asked"},
+        max_tokens={"type": "integer", "description": "most tokens of a reply"},
+        request=mapping("further keys of every request's body"),
+    ),
+)
+_SENTENCE = record("the result in words", en=text("in English"), ja=text("in Japanese"))
 
-
-_KINDS = {pa.string(): "string", pa.int64(): "integer", pa.float64(): "number", pa.bool_(): "boolean"}
-
-
-def _column(field: pa.Field) -> dict[str, Any]:
-    """Make the JSON Schema of a column."""
-    if field.type == schema.MARKS:
-        return MARKS
-    kind = {"type": "array", "items": {"type": "string"}} if field.type not in _KINDS else {"type": _KINDS[field.type]}
-    return {**kind, "type": [kind["type"], "null"]} if field.nullable else kind
-
-
-def _rows(name: str) -> dict[str, Any]:
-    columns = {field.name: _column(field) for field in SCHEMAS[name]}
-    if name in SENTENCES:
-        columns["sentence"] = _object({"en": {"type": "string"}, "ja": {"type": "string"}})
-    return {"type": "array", "items": _object(columns)}
-
-
-_TASK = {"set": "string", "sha256": "string", "questions": "integer", "max_tokens": "integer", "request": "object"}
-SCHEMA: Mapping[str, Any] = _object(
-    {
-        "schema": {"const": f"servebench.quantization/{VERSION}"},
-        "experiment": {"type": "string"},
-        "title": {"type": ["string", "object"]},
-        "baseline": {"type": "string"},
-        "repeats": {"type": "integer"},
-        "concurrency": {"type": "integer"},
-        "sampling": {"type": "object", "additionalProperties": {"type": "number"}},
-        "prompts": {"type": "integer"},
-        "tasks": {
-            "type": "object",
-            "additionalProperties": _object({name: {"type": kind} for name, kind in _TASK.items()}),
-        },
-        "margins": {"type": "object", "additionalProperties": {"type": "number"}},
-        "load": {"type": ["object", "null"]},
-        **{name: _rows(name) for name in TABLES},
-    }
+SCHEMA: Mapping[str, Any] = form(
+    "quantization",
+    "The results of an experiment's evaluations. Shares are 0 to 1, differences and margins are points.",
+    baseline=text("the target that the others are compared with"),
+    repeats={"type": "integer", "description": "how often everything was asked"},
+    concurrency={"type": "integer", "description": "how many questions at once"},
+    sampling=mapping("parameters sent with every request", {"type": "number"}),
+    prompts={
+        "type": "integer",
+        "description": "version of the prompts; replies to different versions are not compared",
+    },
+    tasks=_TASKS,
+    margins=mapping("for each measure, as declared before the run, in points", {"type": "number"}),
+    load=mapping("questions asked beside a load: which, of which targets, beside how many users", null=True),
+    **{
+        name: listed(
+            f"a row: {next(table.row for table in CATALOGUE if table.name == name)}",
+            **columns(name),
+            **({"sentence": _SENTENCE} if name in SENTENCES else {}),
+        )
+        for name in TABLES
+    },
 )
