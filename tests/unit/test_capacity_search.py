@@ -182,6 +182,12 @@ def test_an_objective_allows_the_share_of_failures_it_names():
     assert batch.outcome(figures(target_requests=100, failures=6, e2e_p99_s=30.0)).missed == ("failures",)
 
 
+def test_a_p95_that_failures_make_endless_is_never_kept():
+    lenient = Objective(limits={"ttft_p95_s": 2.0}, failures_share=0.1)
+    endless = figures(target_requests=100, failures=6, ttft_p95_all_s=None, ttft_p95_all_infinite=True)
+    assert lenient.outcome(endless).missed == ("ttft_p95_s",)
+
+
 @pytest.mark.parametrize(("limits", "name"), [({"speed": 1.0}, "speed"), ({"tpot_p99_s": 0.0}, "tpot_p99_s")])
 def test_an_objective_on_an_unknown_figure_or_without_a_limit_is_refused(limits, name):
     with pytest.raises(Fault, match=name):

@@ -26,7 +26,7 @@ from servebench.load.calibration import Calibration, Level
 from servebench.load.endpoint import Endpoint
 from servebench.load.measurement import LoadMeta, Measurement
 from servebench.load.modes import MODES
-from servebench.load.objective import MEDIAN_FROM, MISSES
+from servebench.load.objective import Objective
 from servebench.load.records import check_chunks, check_requests, write_measurement
 from servebench.load.run import Progress, measure
 from servebench.load.turns import by_turn
@@ -240,29 +240,21 @@ def counted(count: int, mode: str = "closed") -> str:
 
 
 def verdict(found: dict[str, Any], line: line_.Line) -> str:
-    """Say whether the line is met in this one round: yes, no with the figures that miss it, or too few requests.
-
-    As in the claims of an experiment, few requests are no miss unless they failed or their medians are beyond a limit.
-    """
-    if found["meets_line"]:
+    """Say whether the line is met in this one round: yes, no with the figures that miss it, or too few requests."""
+    objective = Objective.of(line)
+    outcome = objective.outcome(found)
+    if outcome.kept:
         return "yes, in this one round"
-    requests = found["target_requests"]
-    enough = requests >= line.min_targets
-    misses = [f"{found['failures']} failed"] if found["failures"] else []
-    name, ttft_s = ("p95", found["ttft_p95_all_s"]) if enough else ("p50", found["ttft_p50_s"])
+    if outcome.kept is None:
+        return f"cannot be judged: {found['target_requests']} requests, and {objective.requests} are needed"
     speed = found["user_tok_s"]
-    if requests >= MEDIAN_FROM:
-        if ttft_s is not None and ttft_s > line.ttft_p95_s:
-            misses.append(f"TTFT {name} {ttft_s:.3f} s, p95 at most {line.ttft_p95_s:g}")
-        if speed is not None and speed < line.user_tok_s:
-            misses.append(f"{speed:.1f} tok/s for one user, at least {line.user_tok_s:g}")
-        elif speed is None and not misses:
-            misses.append("no reply in more than one piece, so no speed")
-    if marked := [one for one in found["invalid_reasons"] if one.kind in MISSES]:
-        misses.append(marks.told(marked, "en"))
-    if misses or enough:
-        return f"no: {'; '.join(misses)}"
-    return f"cannot be judged: {requests} requests, and {line.min_targets} are needed"
+    percentile, ttft_s = ("p50", found["ttft_p50_s"]) if outcome.lacking else ("p95", found["ttft_p95_s"])
+    said = {
+        "failures": f"{found['failures']} failed",
+        "ttft_p95_s": f"TTFT {percentile} {ttft_s:.3f} s, p95 at most {line.ttft_p95_s:g}" if ttft_s else "no TTFT",
+        "user_tok_s": f"{speed:.1f} tok/s for one user, at least {line.user_tok_s:g}" if speed else "no speed",
+    } | {mark.kind: marks.told([mark], "en") for mark in found["invalid_reasons"]}
+    return f"no: {'; '.join(said[name] for name in outcome.missed)}"
 
 
 def _failed(found: dict[str, Any]) -> int:

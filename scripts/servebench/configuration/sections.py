@@ -96,9 +96,9 @@ class Line(Section):
     user_tok_s: Annotated[Positive, _says("(free) Tokens per second that one user must get at least.")] = (
         Objective().user_tok_s
     )
-    min_targets: Annotated[Count, _says("(free) With fewer requests in the window, the line is not judged.")] = (
-        Objective().min_targets
-    )
+    min_targets: Annotated[
+        Count, _says("(free) With fewer requests in the window, the line is not judged; its p95 needs 20 in any case.")
+    ] = Objective().min_targets
 
 
 class NamedObjective(Section):
@@ -140,7 +140,7 @@ class NamedObjective(Section):
     )
     min_targets: Annotated[
         Count,
-        _says("(free) With fewer requests in the window it is not judged; a limit on a p99 needs 100 in any case."),
+        _says("(free) With fewer requests in the window it is not judged; a p95 needs 20 in any case, a p99 100."),
     ] = Limits.min_targets
 
 

@@ -6,7 +6,7 @@ seconds, rates per second. Cancelled requests enter no figure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import pyarrow as pa
 from servebench.load.doubts import doubts
 from servebench.load.line import Line
 from servebench.load.measurement import LoadMeta
+from servebench.load.objective import Objective
 from servebench.load.percentiles import Floats, line_confidence, mean, median, percentile
 from servebench.load.records import STATUSES, TOKEN_SOURCES
 from servebench.load.rows import Rows
@@ -49,8 +50,8 @@ def measurement_figures(
     figures |= _tokens(rows)
     figures |= _server(rows)
     figures |= _client(meta, rows)
-    figures |= _line(rows, figures, line)
     reasons = [*doubts(rows, figures, line, calibrated_users), *seen]
+    figures |= _line(rows, {**figures, "invalid_reasons": reasons}, line)
     return {**figures, "valid": not reasons, "invalid_reasons": reasons}
 
 
@@ -181,28 +182,18 @@ def _client(meta: LoadMeta, rows: Rows) -> dict[str, Figure]:
     }
 
 
-def _line(rows: Rows, figures: dict[str, Figure], line: Line) -> dict[str, Figure]:
+def _line(rows: Rows, figures: Mapping[str, Any], line: Line) -> dict[str, Figure]:
     """Judge the line, its confidence and the goodput: the rate of requests that each met the line."""
     targets = int(rows.target.sum())
     in_time = rows.ttft_s <= line.ttft_p95_s
     fast = (rows.speed_tok_s >= line.user_tok_s) | (rows.streamed[rows.ok] <= 1)  # one token has no speed to miss
     good = int((in_time & fast).sum())
-    p95, speed = figures["ttft_p95_all_s"], figures["user_tok_s"]
-    met = (
-        p95 is not None
-        and float(p95) <= line.ttft_p95_s
-        and speed is not None
-        and float(speed) >= line.user_tok_s
-        and figures["failures"] == 0
-        and targets >= line.min_targets
-        and not rows.falls_behind
-        and not rows.warmup_failed
-    )
+    objective = Objective.of(line)
     return {
-        "meets_line": met,
+        "meets_line": objective.outcome(figures).kept is True,
         "in_time_requests": int(in_time.sum()),
         "line_confidence": line_confidence(int(in_time.sum()), targets),
-        "reference_only": targets < line.min_targets,
+        "reference_only": targets < objective.requests,
         "goodput_requests_s": good / rows.window_s if rows.ok.any() and not rows.clumped else None,
         "goodput_share": good / targets if targets and not rows.clumped else None,
     }

@@ -33,13 +33,19 @@ class Outcome:
 
     `margin`: log of the ratio by which the tightest limit was kept (above 0) or missed (below 0), between -MOST and
     MOST; None where the requests are too few to judge. `doubt`: by how much the margin may be too large, because a
-    percentile of few requests lies below that of many. `missed`: the limits missed. `lacking`: requests missing.
+    percentile of few requests lies below that of many. `missed`: "failures", the limits missed, kinds of MISSES.
+    `lacking`: requests missing.
     """
 
     margin: float | None
     doubt: float = 0.0
     missed: tuple[str, ...] = ()
     lacking: int = 0
+
+    @property
+    def kept(self) -> bool | None:
+        """Return whether the objective was kept; None where that cannot be judged."""
+        return None if self.margin is None else not self.missed
 
 
 @dataclass(frozen=True)
@@ -78,22 +84,20 @@ class Objective:
             return Outcome(None) if untried else Outcome(-MOST, missed=("failed",))
         requests, failures = figures["target_requests"] or 0, figures["failures"] or 0
         lacking = max(0, self.requests - requests)
-        if failures > self.failures_share * requests:
-            return Outcome(-MOST, missed=("failures",), lacking=lacking)
-        margins, doubts, missed = [], [0.0], []
+        failing = failures > self.failures_share * requests
+        missed = ["failures"] if failing else []
+        marked = [mark.kind for mark in figures["invalid_reasons"] if mark.kind in MISSES]
+        margins, doubts = [-MOST] if failing or marked else [], [0.0]
         for name, limit in self.limits.items():
-            value = _value(figures, name, lacking)
-            if value is None and requests >= MEDIAN_FROM and not lacking:
+            value = _value(figures, name, lacking, failing)
+            if value is None and (requests < MEDIAN_FROM or failing):
+                continue
+            margin = -MOST if value is None else _margin(name, limit, value)
+            margins.append(margin)
+            doubts.append(_doubt(figures, name, requests) if margin > 0 else 0.0)
+            if margin < 0:
                 missed.append(name)
-                margins.append(-MOST)
-            elif value is not None:
-                margin = log(limit / max(value, 1e-9)) if LIMITED[name] else log(max(value, 1e-9) / limit)
-                margins.append(min(max(margin, -MOST), MOST))
-                doubts.append(_doubt(figures, name, requests) if margin > 0 else 0.0)
-                if margin < 0:
-                    missed.append(name)
-        if kinds := [mark.kind for mark in figures["invalid_reasons"] if mark.kind in MISSES]:
-            return Outcome(-MOST, missed=(*missed, *kinds), lacking=lacking)
+        missed += marked
         if not missed and (lacking or len(margins) < len(self.limits)):  # a figure without a value keeps no limit
             return Outcome(None, lacking=lacking)
         return Outcome(min(margins), max(doubts), tuple(missed), lacking)
@@ -105,16 +109,26 @@ def _percent(name: str) -> int | None:
     return int(share) if share in ("95", "99") else None
 
 
-def _value(figures: Mapping[str, Any], name: str, lacking: int) -> float | None:
-    """Return a figure's value, of so few requests that a percentile has none its median, of still fewer None."""
+def _margin(name: str, limit: float, value: float) -> float:
+    """Return the log of the ratio by which a figure keeps its limit, between -MOST and MOST."""
+    margin = log(limit / max(value, 1e-9)) if LIMITED[name] else log(max(value, 1e-9) / limit)
+    return min(max(margin, -MOST), MOST)
+
+
+def _value(figures: Mapping[str, Any], name: str, lacking: int, failing: bool) -> float | None:
+    """Return a figure's value, of so few requests that a percentile has none its median, of still fewer None.
+
+    In the TTFT p95 a failure is an endless wait (None where the p95 is endless), unless the objective is `failing`:
+    missed by its failures anyway.
+    """
     if lacking and (figures["target_requests"] or 0) < MEDIAN_FROM:
         return None
-    if lacking and _percent(name):
-        name = name.replace(f"_p{_percent(name)}_", "_p50_")
-        value = figures.get(name)
-        return None if value is None else float(value)
-    if name == "ttft_p95_s" and figures.get("ttft_p95_all_s") is not None:
-        name = "ttft_p95_all_s"
+    if lacking and (percent := _percent(name)):
+        name = name.replace(f"_p{percent}_", "_p50_")
+    elif name == "ttft_p95_s" and not failing:
+        if figures.get("ttft_p95_all_infinite"):
+            return None
+        name = "ttft_p95_all_s" if figures.get("ttft_p95_all_s") is not None else name
     value = figures.get(name)
     return None if value is None else float(value)
 

@@ -14,7 +14,7 @@ from servebench.engines import ADAPTERS
 from servebench.faults import Fault
 from servebench.load.arrivals import Pause
 from servebench.load.lengths import Lengths
-from servebench.load.objective import MOST, Outcome, needed
+from servebench.load.objective import MOST, Objective, Outcome, needed
 from servebench.load.traces import Entry, read_trace
 from servebench.outlook.inventory import Part, answered, done, failed, given_up, missing, of_earlier_protocols, parts
 from servebench.plan import ALONE, LINE, LOADED, Evaluations, Model, Plan, Setting
@@ -87,15 +87,16 @@ def expected_requests(setting: Setting, users: int) -> int:
 
 def too_few(plan: Plan) -> Iterator[str]:
     """Yield a line for each setting with numbers of users at which too few requests for a judgement are expected."""
+    least = Objective.of(plan.line).requests
     for setting in plan.settings.values():
         counts = {users: expected_requests(setting, users) for users in setting.users}
-        few = {users: count for users, count in counts.items() if count < plan.line.min_targets}
+        few = {users: count for users, count in counts.items() if count < least}
         if few:
             levels = ", ".join(map(str, few))
             yield (
                 f"{setting.name}: with {levels} users about {min(few.values())} requests are expected (replies of"
                 f" {_reply_tokens(setting):g} tokens at {USER_TOK_S:g} tokens/s); the line needs"
-                f" {plan.line.min_targets} to be judged: set workload.min_targets: {plan.line.min_targets}"
+                f" {least} to be judged: set workload.min_targets: {least}"
             )
 
 

@@ -208,7 +208,7 @@ telemetry_samples int! samples of the machine
 meets_line bool within the line: both limits, no failure, enough target requests, no growing backlog
 in_time_requests int target requests whose first token came within the line's limit
 line_confidence real confidence that the true TTFT p95 is within the line, from in_time_requests
-reference_only bool fewer target requests than the line asks for
+reference_only bool fewer target requests than the line needs
 valid bool no reason speaks against the measurement
 invalid_reasons marks! reasons against it (docs/figures.md)
 session_id text the launch that the measurement belongs to
@@ -260,7 +260,7 @@ meets_line_both_rounds bool null when a round is missing, failed or discarded
 line_confidence_min real confidence that the true TTFT p95 is within the line, in the worse round
 unstable bool some figure changed by 20 % or more between rounds; null with fewer than two rounds
 largest_change real largest |ratio - 1| between rounds
-reference_only bool fewer target requests than the line asks for, in some round
+reference_only bool fewer target requests than the line needs, in some round
 marks marks! reasons not to trust the row
 failure marks! why rounds failed or gave no output
 """,

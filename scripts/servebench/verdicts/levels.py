@@ -9,8 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from servebench.claims import Claim
-from servebench.load.line import Line
-from servebench.load.objective import MEDIAN_FROM, MISSES
+from servebench.load.objective import Objective
 from servebench.load.percentiles import line_confidence
 from servebench.marks import Mark, mark
 from servebench.plan import Plan, Setting
@@ -77,7 +76,8 @@ def level(setting: Setting, users: int, rounds: Sequence[Row], plan: Plan, setti
         return Claim(**common, verdict="failed", values={"failed": len(failed), "rounds": wanted})
     if not good:
         return Claim(**common, verdict="not_measured")
-    limits = sorted({limit for row in good for limit in _missed(row, line)})
+    objective = Objective.of(line)
+    limits = sorted({limit for row in good for limit in _missed(row, objective)})
     fewest = min(row["target_requests"] or 0 for row in good)
     if limits:
         values = {
@@ -90,11 +90,11 @@ def level(setting: Setting, users: int, rounds: Sequence[Row], plan: Plan, setti
             "valid": is_valid(good, marks),
         }
         return Claim(**common, verdict="missed", values=values)
-    if fewest < line.min_targets:
+    if fewest < objective.requests:
         values = {
             "requests": fewest,
-            "wanted": line.min_targets,
-            "lacking": line.min_targets - fewest,
+            "wanted": objective.requests,
+            "lacking": objective.requests - fewest,
             "valid": is_valid(good, marks),
         }
         return Claim(**common, verdict="few_requests", values=values)
@@ -114,19 +114,10 @@ def level(setting: Setting, users: int, rounds: Sequence[Row], plan: Plan, setti
     )
 
 
-def _missed(row: Row, line: Line) -> Iterator[str]:
-    """Yield what a round missed: limits, as far as its requests can tell, and MISSES."""
-    requests, failures = row["target_requests"] or 0, row["failures"] or 0
-    if failures:
-        yield "failures"
-    late = row["ttft_p95_s"] if requests >= line.min_targets else row["ttft_p50_s"] if requests >= MEDIAN_FROM else None
-    if late is not None and late > line.ttft_p95_s:
-        yield "ttft_p95_s"
-    if row["user_tok_s"] is not None and row["user_tok_s"] < line.user_tok_s and requests >= MEDIAN_FROM:
-        yield "user_tok_s"
-    if row["user_tok_s"] is None and requests >= MEDIAN_FROM and not failures:
-        yield "no_speed"
-    yield from (found.kind for found in row["invalid_reasons"] if found.kind in MISSES)
+def _missed(row: Row, objective: Objective) -> Iterator[str]:
+    """Yield what a round missed (`Outcome.missed`); a limit on a figure without a value as "no_speed"."""
+    for name in objective.outcome(row).missed:
+        yield "no_speed" if name in objective.limits and row[name] is None else name
 
 
 def over_rounds(rounds: Sequence[Row], figure: str) -> list[float] | None:
