@@ -67,6 +67,28 @@ def show_plan(
     raise typer.Exit(plan_command.command(read_plan(configfile, config), language))
 
 
+@app.command()
+def init(
+    out: Annotated[Path, Option(help="The file to write; its name is the experiment's. Never overwritten.")] = Path(
+        "config/mine.yaml"
+    ),
+    model: Annotated[
+        str | None, Option(help="qwen3-14b, smollm2, a GGUF file, a folder, hf://… or ollama://…; asked unless given.")
+    ] = None,
+    engines: Annotated[
+        str | None, Option(help="Of llama-server, ollama and vllm, separated by commas; asked unless given.")
+    ] = None,
+    context: Annotated[
+        int | None, Option(min=1, help="Tokens of one request, prompt and reply; asked unless given.")
+    ] = None,
+    users: Annotated[int | None, Option(min=1, max=4096, help="Users at once, at most; asked unless given.")] = None,
+) -> None:
+    """Write a configuration for this machine's GPU, or CPU, with slots and memory shares that fit. Starts nothing."""
+    from servebench.cli import init
+
+    raise typer.Exit(init.command(out, init.Answers(model=model, engines=engines, context=context, users=users)))
+
+
 @app.command("kv-cache")
 def show_kv_cache(
     model: Annotated[str, Option(help="A GGUF file, a config.json, or hf://owner/repository@revision.")],

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import time
 import uuid
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -16,6 +17,7 @@ from servebench.engines import images
 from servebench.engines.base import Command, Launch
 from servebench.machine import cache
 from servebench.machine.cpus import allot
+from servebench.machine.gpu import Gpu
 from servebench.machine.infrastructure import InfrastructureError
 
 MODELS_INSIDE = PurePosixPath("/models")
@@ -87,6 +89,12 @@ def image(engine: plan.Engine) -> dict[str, Any]:
     return dict(known[engine.image])
 
 
+def newer_cuda(entry: Mapping[str, Any], device: Gpu) -> str | None:
+    """Return the CUDA that an image is built for, where the device's driver is older; else None."""
+    cuda = entry.get("cuda")
+    return str(cuda) if cuda and _version(device.cuda) < _version(str(cuda)) else None
+
+
 def _container_tool(launch: Launch) -> str:
     wanted = launch.setting.engine.options.get("container")
     tools = [wanted] if wanted else ["docker", "apptainer"]
@@ -99,9 +107,9 @@ def _container_tool(launch: Launch) -> str:
 def _container(launch: Launch, argv: list[str], port: int, env: dict[str, str], volume: str) -> Command:
     engine, device = launch.setting.engine, launch.device
     entry = image(engine)
-    if device and entry.get("cuda") and _version(device.cuda) < _version(str(entry["cuda"])):
+    if device and (cuda := newer_cuda(entry, device)):
         raise InfrastructureError(
-            f"engines.{engine.key}.image: {engine.image} is built for CUDA {entry['cuda']}, but the driver "
+            f"engines.{engine.key}.image: {engine.image} is built for CUDA {cuda}, but the driver "
             f"{device.driver} supports up to {device.cuda}; it would run on the CPU without a word: update the driver"
         )
     if _container_tool(launch) == "docker":
