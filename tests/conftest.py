@@ -10,10 +10,8 @@ from pathlib import Path
 
 import pytest
 
-# In the order in which they run: the cluster's, which mostly wait, beside those that only need a CPU.
+# In the order in which they run, timed ones last: the cluster's, which mostly wait, beside those that only need a CPU.
 FOLDERS = ("cluster", "rerun", "browser", "unit", "property", "fault", "engine", "load")
-# What else runs would change the times that these look at: nothing does, in any process of `pytest --numprocesses`.
-TIMED = {"engine", "load"}
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -23,17 +21,22 @@ def folder(item: pytest.Item) -> str:
     return item.path.relative_to(Path(__file__).parent).parts[0]
 
 
+def timed(item: pytest.Item) -> bool:
+    """Return whether what else runs would change the times that the test looks at."""
+    return item.get_closest_marker("timed") is not None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         item.add_marker(folder(item))
-    items.sort(key=lambda item: FOLDERS.index(folder(item)))
+    items.sort(key=lambda item: (timed(item), FOLDERS.index(folder(item))))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Take turns by a lock on this file: a timed test alone, any other beside others of its kind."""
+    """Take turns by a lock on this file: a timed test alone in all of `pytest --numprocesses`, others side by side."""
     with Path(__file__).open() as turn:
-        fcntl.flock(turn, fcntl.LOCK_EX if folder(item) in TIMED else fcntl.LOCK_SH)
+        fcntl.flock(turn, fcntl.LOCK_EX if timed(item) else fcntl.LOCK_SH)
         try:
             return (yield)
         finally:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 import yaml
+
 from processes import argv
 
 ROOT = Path(__file__).parents[1]

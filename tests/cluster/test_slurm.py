@@ -9,9 +9,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from processes import alive, argv
 
 from cluster import Cluster, queue, slurm
+from processes import alive, argv
 from servebench import schema
 from servebench.store import measurements
 from waiting import until

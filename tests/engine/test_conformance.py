@@ -18,6 +18,8 @@ from engine_sessions import OLLAMA, ollama_variables, session
 
 from servebench import engines, plan
 
+pytestmark = pytest.mark.timed
+
 KINDS = ("llama-server", "simulator", "url", "ollama", "sglang", "vllm")
 DOUBLES = Path(__file__).with_name("doubles")
 SLOTS = 2

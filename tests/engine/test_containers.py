@@ -15,9 +15,9 @@ from typing import Any
 import psutil
 import pytest
 from engine_sessions import session
-from processes import below
 
 import servebench
+from processes import below
 from servebench import engines, plan
 from servebench.engines import llama_server, runtime
 from servebench.engines.base import Launch

@@ -15,8 +15,8 @@ import psutil
 import pytest
 import yaml
 from engine_sessions import session
-from processes import argv, below
 
+from processes import argv, below
 from servebench import engines, plan
 from servebench.engines import launch, runtime
 from waiting import until

@@ -15,8 +15,8 @@ from typing import Any
 
 import psutil
 import pytest
-from processes import argv, below
 
+from processes import argv, below
 from servebench import engines, plan
 from servebench.engines import devices, launch, leftovers
 from servebench.engines.base import Command

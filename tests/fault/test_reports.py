@@ -17,10 +17,10 @@ from typing import Any
 
 import httpx
 import pytest
-from processes import below
 
 import nvml_double
 from nvml_double import GIB, NO_PERMISSION, NOT_AVAILABLE
+from processes import below
 from servebench import engines, plan
 from servebench.engines import ADAPTERS, launch, vllm
 from servebench.engines.base import Command, Difference, Launch

@@ -4,8 +4,8 @@ import os
 import signal
 
 import pytest
-from processes import alive, below
 
+from processes import alive, below
 from waiting import until
 from workspace import Workspace, engines
 

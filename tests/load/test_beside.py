@@ -3,9 +3,9 @@
 import asyncio
 
 import pytest
-from processes import below
 from scripted_server import END, HEAD, ScriptedServer, event, framed, refusal, reply
 
+from processes import below
 from servebench.faults import Fault
 from servebench.load.beside import loaded
 from servebench.load.endpoint import Endpoint

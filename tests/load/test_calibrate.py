@@ -19,6 +19,8 @@ from servebench.machine.infrastructure import InfrastructureError
 from servebench.sessions.measuring import calibrated
 from servebench.versions import PROTOCOL
 
+pytestmark = pytest.mark.timed
+
 GOOD = Level(
     variant="steady",
     users=8,

@@ -14,11 +14,11 @@ import msgspec
 import psutil
 import pyarrow.compute as pc
 import pytest
-from processes import below
 from scripted_server import DONE, END, HEAD, ScriptedServer, event, finish, framed, refusal, reply, token
 
 from certificate import self_signed
 from http_double import CLOSE, RESET
+from processes import below
 from servebench.faults import Fault
 from servebench.load import calibrate
 from servebench.load.endpoint import Endpoint
@@ -31,6 +31,8 @@ from servebench.load.users import Ledger
 from servebench.load.workers import LoadError, WorkerDied
 from servebench.load.workload import Workload
 from waiting import until
+
+pytestmark = pytest.mark.timed
 
 
 def measured(script, users, *, processes=None, seed=1, **workload):

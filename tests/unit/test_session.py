@@ -12,11 +12,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from msgspec import structs
-from processes import argv, below
 
 import synthetic
 from chat_double import ChatDouble
 from exchanges import load_meta
+from processes import argv, below
 from servebench import configuration, engines, plan, schema, tables
 from servebench.capacity.search import Search
 from servebench.faults import Fault

@@ -10,10 +10,10 @@ from unittest.mock import Mock
 
 import psutil
 import pytest
-from processes import below
 
 import nvml_double
 from nvml_double import GIB, NO_PERMISSION, NOT_AVAILABLE, NOT_SUPPORTED, Nvml
+from processes import below
 from servebench.machine import gpu, host, identity, sampler
 from servebench.machine import watcher as watch
 from servebench.machine.infrastructure import InfrastructureError
