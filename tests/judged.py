@@ -53,13 +53,18 @@ def row(plan: Plan, setting: str, users: int, round_: int, **figures: Any) -> di
     return found
 
 
-def concluded(plan: Plan, rows: Iterable[dict[str, Any]], **others: pa.Table) -> list[Claim]:
+def tables_of(plan: Plan, rows: Iterable[dict[str, Any]]) -> dict[str, pa.Table]:
+    """Make the tables that claims on levels are drawn from."""
     measured = table("measurements", rows)
     settings = derived.settings(measured, plan.rounds)
     made = {"measurements": measured, "settings": settings, "queueing": derived.queueing(settings)}
     if plan.cost:
         made["cost"] = cost(settings, plan.cost["price_per_hour"])
-    return verdicts.conclude(made | others, plan)
+    return made
+
+
+def concluded(plan: Plan, rows: Iterable[dict[str, Any]], **others: pa.Table) -> list[Claim]:
+    return verdicts.conclude(tables_of(plan, rows) | others, plan)
 
 
 def only(found: Iterable[Claim], kind: str, **where: Any) -> Claim:

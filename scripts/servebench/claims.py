@@ -25,6 +25,8 @@ _COMPARED: Mapping[str, tuple[str, ...]] = {
     "not_judged": ("target", "baseline", "measure", "reasons"),
 }
 _SEARCHED = ("objective", "spans", "gaps", "open", "measurements", "valid")
+# means: by setting, its output, memory, USD for a million tokens and answers; beyond: those that surely miss the line.
+_CHOICE = ("choose", "means", "beyond", "unsure", "absent")
 # Every kind with its verdicts, and the names of each verdict's values.
 KINDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "coverage": {
@@ -65,6 +67,12 @@ KINDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "tied": ("first", "others", "ranges", *_FIELD),
         "only_one": ("first", "ranges", *_FIELD),
         "one_round": ("first", "ranges", *_FIELD),
+    },
+    "choice": {"recommended": _CHOICE, "not_told_apart": _CHOICE, "only_one": _CHOICE},
+    # at: numbers of users at which both settings were measured.
+    "outdone": {
+        "fewer_users": ("by", "most", "misses", "at", "memory_compared"),
+        "less_output": ("by", "at", "memory_compared"),
     },
     "pair": {
         "higher": ("first", "second", "differs", "ratio", "low", "high"),

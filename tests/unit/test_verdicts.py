@@ -285,6 +285,17 @@ VALUES: Mapping[str, Any] = {
         name: [0.5, 1.5] for name in ("reply_s", "streams", "usd", "seconds", "joules", "ttft_p50_s", "base_ttft_p50_s")
     },
     **{"people": [[10, 100, 110], [30, 200, 220]], "think": "exp:30", "within": False, "memory": "nvml"},
+    **{"choose": ["a", "b"], "beyond": ["c"], "unsure": ["d"], "by": "b", "at": [1, 4], "memory_compared": True},
+    "means": {
+        "a": {
+            **{"output_tok_s": [1.0, 2.0], "gib": 5.1, "usd": [0.3, 0.4]},
+            "answers": {"target": "Q4_0", "baseline": False, "differs": [["mgsm", -2.1]], "open": 0},
+        },
+        "b": {
+            **{"output_tok_s": [1.0, 2.0], "gib": None, "usd": None},
+            "answers": {"target": None, "baseline": False, "differs": [], "open": 0},
+        },
+    },
     **{"price": 1.42, "minutes": 10, "gib": 23.4, "slots": 16, "base_users": 16},
 }
 

@@ -10,6 +10,7 @@ from servebench.claims import Claim
 from servebench.plan import LINE, Evaluations, Plan
 from servebench.tables.files import rows_of
 from servebench.verdicts.answers import answers, under_load
+from servebench.verdicts.choices import choices
 from servebench.verdicts.leaders import leaders, pairs
 from servebench.verdicts.levels import capacities, levels
 from servebench.verdicts.means import means, people
@@ -21,8 +22,8 @@ __all__ = ["conclude", "headline"]
 def conclude(tables: Mapping[str, pa.Table], plan: Plan) -> list[Claim]:
     """List every claim that the tables allow, in reading order.
 
-    First what failed or is missing, how many users each setting serves, which setting is ahead, and whether the answers
-    are right; then each level, pair and equivalence, and what the levels mean.
+    First what failed or is missing, how many users each setting serves, which setting is ahead and which to run, and
+    whether the answers are right; then each level, pair and equivalence, and what the levels mean.
     """
     covered = list(_coverage(tables, plan))
     judged = levels(tables, plan)
@@ -33,6 +34,7 @@ def conclude(tables: Mapping[str, pa.Table], plan: Plan) -> list[Claim]:
         *capacity,
         *people(tables, plan, capacity),
         *leaders(tables, plan, judged),
+        *choices(tables, plan, [claim for claim in about_answers if claim.kind == "score"]),
         *(claim for claim in about_answers if claim.kind == "score"),
         *(claim for claim in covered if claim.verdict == "complete"),
         *judged,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from servebench.claims import Claim
@@ -45,7 +45,19 @@ def _said(claim: Claim, language: str) -> str:
         entry = entry[claim.figure]
     filled = _values(claim, language)
     sentences = [entry[language].format(**filled)]
-    for name in ("gaps", "open", "met_above", "missed", "absent", "excluded", "discarded"):
+    also = (
+        "memory_compared",
+        "gaps",
+        "open",
+        "met_above",
+        "missed",
+        "beyond",
+        "unsure",
+        "absent",
+        "excluded",
+        "discarded",
+    )
+    for name in also:
         if claim.values.get(name):
             sentences.append(labels()["claims"]["also"][name][language].format(**filled))
     if not claim.values.get("within", True):
@@ -92,6 +104,10 @@ def _values(claim: Claim, language: str) -> dict[str, str]:
         most = max(values["open"], default=0) < values.get("most", 0)
         filled |= {"tried": words("claims.most_tried")[language] if most else ""}
         filled |= {"objective": line if values["objective"] == LINE else named}
+    if "choose" in values:
+        chosen = ((name, values["means"][name]) for name in values["choose"])
+        text = words("claims.choose")[language]
+        filled |= {"choose": comma.join(text.format(name=n, about=comma.join(_means(m, language))) for n, m in chosen)}
     if "next_verdict" in values:
         filled |= {"next_verdict": words(f"claims.next.{values['next_verdict']}")[language]}
     if "people" in values:
@@ -115,6 +131,30 @@ def _values(claim: Claim, language: str) -> dict[str, str]:
     if "reasons" in values:
         filled |= {"reasons": comma.join(_reason(reason, language) for reason in values["reasons"])}
     return filled
+
+
+def answers(found: Mapping[str, Any], language: str) -> Iterator[str]:
+    """Say in a few words what is concluded of the answers of a setting's model file."""
+    texts = labels()["claims"]["means"]
+    if found["target"] is None:
+        yield texts["not_evaluated"][language]
+    elif found["baseline"]:
+        yield texts["baseline"][language]
+    elif found["differs"]:
+        for name, points in found["differs"]:
+            yield texts["differs"][language].format(measure=measure(name)[language], points=f"{points:+.1f}")
+    else:
+        yield texts["not_judged" if found["open"] else "none_detected"][language]
+
+
+def _means(found: Mapping[str, Any], language: str) -> Iterator[str]:
+    """Say what a setting gives and costs: output, memory, money, answers; what is not known is left out."""
+    for name in ("output_tok_s", "gib", "usd"):
+        value = found[name]
+        if value is not None:
+            text = _span(value, language) if isinstance(value, Sequence) else digits(value)
+            yield words(f"claims.means.{name}")[language].format(**{name: text})
+    yield from answers(found["answers"], language)
 
 
 def measure(name: str) -> dict[str, str]:
