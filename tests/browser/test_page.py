@@ -331,8 +331,32 @@ def test_a_touch_tells_a_point_and_another_hides_it(page) -> None:
     page.wait_for_selector("#tip", state="hidden")
 
 
-def test_the_keyboard_reaches_the_content_first(page) -> None:
+def test_the_keyboard_reaches_the_content_first_and_moves_the_limits(page) -> None:
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
     page.keyboard.press("Enter")
     assert page.evaluate("location.hash") == "#content"
+    data = json.loads(page.locator("#data").text_content())["limits"]
+    ttft_s, speed = data["line"]
+    page.locator("#limit-ttft").focus()
+    assert page.locator("#limit-ttft").get_attribute("aria-valuetext") == f"{ttft_s:g} s"
+    for key, step in (("ArrowRight", 1), ("ArrowLeft", -1), ("Home", None)):
+        page.keyboard.press(key)
+        offered = data["ttft"]
+        ttft_s = offered[0] if step is None else offered[offered.index(ttft_s) + step]
+        assert page.locator("#limit-ttft + output").inner_text() == f"{ttft_s:g} s"
+        for run, settings in data["runs"].items():
+            cells = page.locator(f"table[data-limits={run}] tbody tr td:nth-child(2)").all_inner_texts()
+            assert [cell.removesuffix(" ◌") for cell in cells] == [
+                held(own["levels"], ttft_s, speed) for own in settings
+            ]
+
+
+def held(levels: list[dict[str, Any]], ttft_s: float, speed: float) -> str:
+    """The most users within both limits, with no gap below."""
+    most = "–"
+    for level in levels:
+        if level["sign"] not in ("", "◌") or level["ttft"] > ttft_s or level["speed"] < speed:
+            break
+        most = str(level["users"])
+    return most

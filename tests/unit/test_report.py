@@ -15,7 +15,7 @@ import yaml
 import synthetic
 from servebench import claims, configuration, schema, tables, verdicts
 from servebench.marks import mark
-from servebench.report import content, evaluated, first, published, ranges
+from servebench.report import choice, content, evaluated, first, published, ranges
 from servebench.report import page as page_
 from servebench.words import LANGUAGES, labels, marks, spoken
 from servebench.words import claims as spoken_claims
@@ -229,7 +229,7 @@ def test_the_first_use_of_each_term_leads_to_the_glossary_and_no_other() -> None
 
 
 def test_every_kind_of_claim_has_a_place_on_the_page() -> None:
-    of_their_own = {"coverage", "capacity", "leader", "pair", "level", *page_.ANSWERS}
+    of_their_own = {"coverage", "capacity", "leader", "pair", "level", "choice", "outdone", *page_.ANSWERS}
     assert of_their_own | set(page_.OTHERS) == set(claims.KINDS)
     assert not of_their_own & set(page_.OTHERS)
 
@@ -613,3 +613,26 @@ def test_the_values_show_the_cached_share_and_the_backlog_of_an_open_loop() -> N
 def shown_values(made_of: Mapping[str, pa.Table], name: str) -> str:
     (row,) = content.values(made_of, "main")
     return next(figure["text"] for figure in row["figures"] if figure["name"] == name)
+
+
+def test_the_levels_on_which_other_limits_are_tried_are_those_of_the_worst_round() -> None:
+    cells = [{"users": 4, "user_tok_s_min": 25.0, "ttft_p95_s_max": 0.4}, {"users": 8} | SLOW]
+    few = {"users": 16, "target_requests_min": 8, "target_requests_max": 8}
+    content_of, plan = made(*({"setting": "llama-np16"} | cell for cell in (*cells, few)))
+    (found,) = choice.levels(content_of, plan, "main")
+    assert [(one["users"], one["sign"]) for one in found["levels"]] == [(4, ""), (8, ""), (16, "?")]
+    first_, second = found["levels"][:2]
+    assert (first_["ttft"], first_["speed"], second["ttft"]) == tuple(pytest.approx(n) for n in (0.4, 25.0, 3.2))
+    assert {plan.line.ttft_p95_s} < set(choice.offered(plan)["ttft"])
+
+
+def test_the_choices_of_the_page_are_the_claims() -> None:
+    far = {"setting": "llama-np4", "users": 4, "output_tok_s_min": 202.0, "output_tok_s_max": 207.0}
+    content_of, plan = made({"setting": "llama-np16", "users": 4}, far)
+    (claim,) = claims.of(content_of, "main", "choice")
+    fold = choice.chosen(content_of, "main")
+    assert fold is not None
+    assert [row[2] for row in fold.rows] == claim.values["choose"] == ["llama-np4", "llama-np16"]
+    assert fold.rows[0][3] == "202–207" and fold.rows[0][-1]["en"] == "answers not evaluated"
+    alone = made({"setting": "llama-np16", "users": 4})[0]
+    assert choice.chosen(alone, "main") is None

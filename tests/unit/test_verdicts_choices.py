@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from judged import both, concluded, only, plan_of, row, tables_of
-from servebench.claims import Claim
+from servebench.claims import KINDS, Claim
 from servebench.marks import mark
 from servebench.plan import Evaluations, Plan
 from servebench.tables.catalogue import SCHEMAS
@@ -98,8 +98,8 @@ def remembered(plan: Plan, **gib: float) -> Any:
 
 
 def scored(target: str, verdict: str, points: float) -> Claim:
-    values: dict[str, Any] = {"target": target, "baseline": "base", "measure": "mgsm", "points": points}
-    values |= {"low": points - 1, "high": points + 1} | ({"detectable": 5.0} if verdict == "none_detected" else {})
+    names = KINDS["score"][verdict]
+    values = dict.fromkeys(names) | {"target": target, "baseline": "base", "measure": "mgsm", "points": points}
     return Claim(kind="score", verdict=verdict, subjects=[target, "base"], figure="mgsm", values=values)
 
 

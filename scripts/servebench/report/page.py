@@ -25,7 +25,7 @@ from servebench.charts.style import ENGINES, FAINT, INK, LINE, MUTED, PAPER, Sty
 from servebench.claims import Claim
 from servebench.plan import Plan
 from servebench.plan.layout import Layout
-from servebench.report import content, evaluated, first, glossary, published
+from servebench.report import choice, content, evaluated, first, glossary, published
 from servebench.report.spoken import (
     HERE,
     attribute,
@@ -77,6 +77,7 @@ def build(style: Mapping[str, Any], results: Path) -> Path:
 def page(tables: Mapping[str, pa.Table], plan: Plan, style: Mapping[str, Any] | None = None) -> str:
     """Render the page as text. A table that is absent from `tables` is reported as missing."""
     figures, data = drawn(tables, plan, style or {})
+    data["limits"] = choice.offered(plan) | {"runs": {run: choice.levels(tables, plan, run) for run in plan.runs}}
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
@@ -150,6 +151,9 @@ def _run(tables: Mapping[str, pa.Table], plan: Plan, run: str, figures: Sequence
     return {
         "name": run,
         "heatmap": content.heatmap(tables, plan, run),
+        "chosen": choice.chosen(tables, run),
+        "outdone": claims.of(tables, run, "outdone"),
+        "settings": [row["setting"] for row in choice.levels(tables, plan, run)],
         "leaders": claims.of(tables, run, "leader"),
         "pairs": content.pairs(tables, run),
         "groups": _groups(figures),

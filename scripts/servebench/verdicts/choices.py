@@ -73,9 +73,7 @@ def choices(tables: Mapping[str, pa.Table], plan: Plan, scores: Sequence[Claim])
         for users in sorted({users for option in job for users in option.answer.kept if option.serves(users)})
     ]
     gaps = [
-        noise.gap({option.name: rounds_of(option.levels[users], FIGURE) for option in able}, known)
-        if len(able) > 1
-        else None
+        noise.gap({option.name: _rounds(option, users) for option in able}, known) if len(able) > 1 else None
         for _, users, able in fields
     ]
     chances = [None if gap is None or gap.p is None else gap.p if gap.every_round else 1.0 for gap in gaps]
@@ -142,12 +140,12 @@ def _choice(
     job: Sequence[_Option], users: int, able: Sequence[_Option], gap: noise.Gap | None, beyond: bool, plan: Plan
 ) -> Claim:
     """Say which of the settings that are sure to serve so many users to run."""
-    order = sorted(able, key=lambda option: -sum(rounds_of(option.levels[users], FIGURE)) / len(option.levels[users]))
+    order = sorted(able, key=lambda option: -sum(_rounds(option, users)) / len(option.levels[users]))
     if gap is not None and beyond:
         verdict, told = "recommended", [next(option for option in able if option.name == gap.first)]
     elif gap is not None:
-        low = min(rounds_of(order[0].levels[users], FIGURE))
-        near = [option for option in order[1:] if max(rounds_of(option.levels[users], FIGURE)) >= low]
+        low = min(_rounds(order[0], users))
+        near = [option for option in order[1:] if max(_rounds(option, users)) >= low]
         verdict, told = "not_told_apart", [order[0], *(near or order[1:2])]
     else:
         verdict, told = "only_one", list(able)
@@ -181,7 +179,7 @@ def _outdone(jobs: Sequence[Sequence[_Option]], known: noise.Noise, plan: Plan) 
     """
     pairs = [(one, other) for job in jobs for one, other in itertools.permutations(job, 2)]
     tests = [
-        (one.name, other.name, noise.ratio(*(rounds_of(o.levels[users], FIGURE) for o in (one, other)), known))
+        (one.name, other.name, noise.ratio(_rounds(one, users), _rounds(other, users), known))
         for one, other in pairs
         if one.name < other.name
         for users in _shared(one, other)
@@ -212,6 +210,10 @@ def _outdone(jobs: Sequence[Sequence[_Option]], known: noise.Noise, plan: Plan) 
             error_rate=noise.LEVEL,
             rows=[f"{o.setting.run}/{o.name}/{users}" for o in (other, one) for users in sorted(o.levels)],
         )
+
+
+def _rounds(option: _Option, users: int) -> list[float]:
+    return rounds_of(option.levels[users], FIGURE)
 
 
 def _shared(one: _Option, other: _Option) -> list[int]:
