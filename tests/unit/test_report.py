@@ -628,7 +628,7 @@ def test_the_levels_on_which_other_limits_are_tried_are_those_of_the_worst_round
 
 def test_the_choices_of_the_page_are_the_claims() -> None:
     far = {"setting": "llama-np4", "users": 4, "output_tok_s_min": 202.0, "output_tok_s_max": 207.0}
-    content_of, plan = made({"setting": "llama-np16", "users": 4}, far)
+    content_of, _ = made({"setting": "llama-np16", "users": 4}, far)
     (claim,) = claims.of(content_of, "main", "choice")
     fold = choice.chosen(content_of, "main")
     assert fold is not None
