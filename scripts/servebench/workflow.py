@@ -22,6 +22,7 @@ from servebench.charts import CHARTS
 from servebench.engines import ADAPTERS
 from servebench.faults import Fault
 from servebench.load.modes import MODES
+from servebench.machine import cpus
 from servebench.machine.infrastructure import api_key
 from servebench.outlook import duration, inventory
 from servebench.plan import Plan, Setting
@@ -406,12 +407,14 @@ class Targets:
         """Return the empty file whose name says with which code and style the charts, or the report, are made."""
         return self.layout.spec(job, planning.digest([source_digest(job), self.plan.charts]))
 
-    def check_keys(self, rules: Iterable[str]) -> None:
-        """Raise InfrastructureError when the API key of a server that these rules ask is not set."""
-        asked = {job.rule: job.setting.engine for job in (*self.jobs(), *self.searches())}
-        for engine in (asked[name] for name in sorted(asked.keys() & set(rules))):
-            if engine.api_key_env:
-                api_key(f"engines.{engine.key}.api_key_env", engine.api_key_env)
+    def check(self, rules: Iterable[str], *, here: bool) -> None:
+        """Raise InfrastructureError when these rules lack the API key of a server, or CPUs where they run `here`."""
+        asked = {job.rule: job.setting for job in (*self.jobs(), *self.searches())}
+        for setting in (asked[name] for name in sorted(asked.keys() & set(rules))):
+            if setting.engine.api_key_env:
+                api_key(f"engines.{setting.engine.key}.api_key_env", setting.engine.api_key_env)
+            if here:
+                cpus.allot(setting.cpus)
 
     def check_rounds(self, rules: Iterable[str]) -> None:
         """Raise Fault when these rules search with so few rounds that no answer can be sure."""
@@ -469,10 +472,10 @@ def forced(workflow: Any) -> bool:
 
 
 def begin(targets: Targets, workflow: Any) -> None:
-    """Check the API keys of the servers that this run's jobs ask; announce what is measured and how long it takes."""
+    """Check the API keys and CPUs that this run's jobs need; announce what is measured and how long it takes."""
     run = {job.rule.name for job in workflow.dag.needrun_jobs()}
     try:
-        targets.check_keys(run)
+        targets.check(run, here=workflow.local_exec)
         targets.check_rounds(run)
     except Fault as error:
         raise WorkflowError(str(error)) from None

@@ -218,6 +218,7 @@ def test_discarded_is_measured_again(after):
     before = after.measured()
     after.servebench("discard", "main", "one", "--round", "2", "--users", "2", "--why", "a test")
     assert after.planned() == {"session_main_one": 1, "charts": 1, "pictures": 1, "tables": 1, "report": 1}
+    assert after.planned(TABLE) == {"session_main_one": 1, "tables": 1}, "whatever is asked for needs it"
     after.snakemake("only_main_one")
     later = after.measured()
     assert len(later) == 8

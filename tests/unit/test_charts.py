@@ -93,6 +93,29 @@ def full() -> tuple[dict[str, pa.Table], Plan]:
     return concluded(made | synthetic_answers.made()[1], plan), plan
 
 
+def plots(specification: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    if "width" in specification:
+        yield specification
+    for inner in ("hconcat", "vconcat", "concat"):
+        for part in specification.get(inner, ()):
+            yield from plots(part)
+
+
+@pytest.mark.parametrize("name", charts.CHARTS)
+def test_configured_sizes_are_those_of_the_plots_and_panels_share_the_width(name: str) -> None:
+    content, plan = full()
+    usual, asked = (
+        list(plots(charts.whole(name, content, style.Style.configured(sizes, plan), list(plan.runs)).to_dict()))
+        for sizes in ({}, {"width": 1234, "height": 123})
+    )
+    assert len(usual) == len(asked) > 0
+    beside = {"output_by_users": 2, "user_by_users": 2, "ttft_by_users": 2, "ttft_ecdf": 3}
+    assert {plot["width"] for plot in asked} == {1234 // beside.get(name, 1)}
+    assert {plot["width"] for plot in usual}.isdisjoint({plot["width"] for plot in asked})
+    for before, after in zip(usual, asked, strict=True):
+        assert after["height"] == (before["height"] if isinstance(before["height"], dict) else 123)
+
+
 TABLES = {"tradeoff": "settings", "quality": "comparisons", "ttft_ecdf": "ttft", "client_error": "calibration"}
 
 

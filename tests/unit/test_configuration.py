@@ -326,6 +326,22 @@ def test_what_the_command_line_changes_is_read_as_snakemake_reads_it():
         configuration.overrides(["rounds"])
 
 
+def test_values_inside_braces_on_the_command_line_have_the_types_of_yaml():
+    given = [
+        "workload={max_tokens: 9, system: 5}",
+        'settings={np4: {env: {A: "1", B: on}, request: {top_k: 40}, users: [1, 3]}}',
+        "title={en: 5, ja: b}",
+    ]
+    read = configuration.read([QUICKSTART], configuration.overrides(given))
+    np4 = read.settings["np4"]
+    assert (np4.workload["max_tokens"], np4.request, np4.users) == (9, {"top_k": 40}, (1, 3))
+    assert (np4.workload["system"], np4.env, read.title) == ("5", {"A": "1", "B": "on"}, {"en": "5", "ja": "b"})
+    with pytest.raises(configuration.ConfigError, match=r"^--config: workload\.max_tokens: 0 is smaller than 1"):
+        configuration.read([QUICKSTART], configuration.overrides(["workload={max_tokens: 0}"]))
+    with pytest.raises(configuration.ConfigError, match=r'^--config: workload\.max_tokens: "many" is not an integer'):
+        configuration.read([QUICKSTART], configuration.overrides(["workload={max_tokens: many}"]))
+
+
 def test_the_files_of_a_workload_are_the_project_s_wherever_it_is_run(monkeypatch, tmp_path):
     prompts, trace = "config/prompts/en-short/documents.jsonl", "config/tasks/proofreading/sentences.jsonl"
     monkeypatch.chdir(tmp_path)

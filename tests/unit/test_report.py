@@ -56,6 +56,21 @@ def test_a_run_is_headed_by_its_name_and_its_title() -> None:
     assert f"{head}: {title}</h3>" in page_.page(content_of, titled)
 
 
+def test_each_value_of_a_setting_or_model_with_a_note_leads_to_it() -> None:
+    content_of, plan = made(*({"setting": name, "users": 4} for name in ("llama-np4", "llama-np16")))
+    note = {"en": "Not as published.", "ja": "公表と異なる。"}
+    noted = plan.settings | {"llama-np4": msgspec.structs.replace(plan.settings["llama-np4"], note=note)}
+    page = page_.page(content_of, msgspec.structs.replace(plan, settings=noted))
+    values = page[page.index('id="h-values"') : page.index('id="h-missing"')]
+    (row,) = [row for row in values.split("<tr ") if 'href="#h-notes"' in row]
+    assert "llama-np4<" in row
+    assert 'id="h-notes"' in page and note["en"] in page
+    model = msgspec.structs.replace(plan.settings["llama-np16"].model, note=note)
+    noted = {name: msgspec.structs.replace(setting, model=model) for name, setting in plan.settings.items()}
+    page = page_.page(content_of, msgspec.structs.replace(plan, settings=noted, models={model.key: model}))
+    assert page.count('href="#h-notes"') == 2
+
+
 def answer_of(page: str) -> str:
     return html.unescape(unlinked(page[page.index('id="h-answer"') : page.index("<nav")]))
 

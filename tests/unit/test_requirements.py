@@ -303,6 +303,17 @@ def test_a_search_for_an_objective_on_a_p99_is_announced_with_its_longer_windows
     assert count == same and longer_s - plain_s == pytest.approx(count * 80 * 6.4)
 
 
+@pytest.mark.parametrize("kind", ["simulator", "url"])
+def test_what_is_not_verified_is_listed_though_no_file_is_loaded(kind):
+    config = yaml.safe_load((servebench.ROOT / "config" / "config.yaml").read_text(encoding="utf-8"))
+    config["engines"] = {"llama-cpp": {"kind": kind, "url": "http://127.0.0.1:9"}}
+    (key, other) = list(config["models"])[:2]
+    config["models"] = {key: {"source": "hf://a/b", "unverified": "no revision"}, other: config["models"][other]}
+    config["settings"] = {"one": config["settings"]["np4"] | {"model": key}}
+    del config["evaluations"]
+    assert list(requirements.unverified(configuration.load(config, ["c.yaml"]))) == [(f"models.{key}", "no revision")]
+
+
 def test_a_measurement_takes_its_warm_up_its_window_and_the_queue(h200):
     """The window lasts until 20 requests were sent: at one slot 20 replies of 6.4 s, with more slots the 60 s."""
     one_user = duration.measurement_s(h200.settings["ollama-p1"], 1)

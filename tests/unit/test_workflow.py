@@ -152,11 +152,20 @@ def test_the_keys_of_servers_that_are_asked_must_be_set(monkeypatch):
     found = targets("l4-cloud.yaml", "l4-cloud-url.yaml", engines={"ollama": {"api_key_env": "FAR_KEY"}})
     rules = [job.rule for job in found.jobs() if job.setting.engine.kind == "url"]
     monkeypatch.delenv("FAR_KEY", raising=False)
-    found.check_keys(["plan", "tables"])
+    found.check(["plan", "tables"], here=True)
     with pytest.raises(InfrastructureError, match="FAR_KEY"):
-        found.check_keys(rules)
+        found.check(rules, here=True)
     monkeypatch.setenv("FAR_KEY", "key")
-    found.check_keys(rules)
+    found.check(rules, here=True)
+
+
+def test_the_cpus_that_are_asked_for_must_be_there_where_the_jobs_run_here():
+    found = targets("config.yaml", cpus={"server": 4096, "load": 1})
+    rules = [job.rule for job in found.jobs()]
+    found.check(["plan", "tables"], here=True)
+    found.check(rules, here=False)
+    with pytest.raises(InfrastructureError, match=r"^cpus: 4096 for the server"):
+        found.check(rules, here=True)
 
 
 def test_a_search_in_one_round_is_refused():

@@ -28,6 +28,8 @@ from servebench.tables.files import Row, rows_of
 from servebench.words.marks import told
 from servebench.words.numbers import span
 
+COLUMNS = 3
+
 
 def ranges(tables: Mapping[str, pa.Table], figure: str, run: str) -> list[Row]:
     """List, from `settings`, an entry per setting × users of the run: low, high, middle, marks.
@@ -74,14 +76,15 @@ def against_users(
     if not any(point["low"] is not None for point in points):
         return style.nothing(key, limit=limit or 0, settings=0, **values)
     engines = list(dict.fromkeys(point["engine"] for point in points))
-    style = style.sized({1: 760, 2: 480}.get(len(engines), 344), style.height)
+    beside = min(len(engines), COLUMNS)
+    style = style.sized({1: 760, 2: 480}.get(len(engines), 344), style.height, beside)
     frame = _Frame(points, style, log, limit)
     data = inline(point | {"marks": told(point["marks"], style.language)} for point in points)
     panels = [_panel(frame, data, engine, key, limit, n) for n, engine in enumerate(engines)]
     chart = (
         panels[0]
         if len(panels) == 1
-        else alt.concat(*panels, columns=3, spacing=18).resolve_scale(strokeDash="independent")
+        else alt.concat(*panels, columns=COLUMNS, spacing=18).resolve_scale(strokeDash="independent")
     )
     return style.finished(
         chart, key, room=frame.room, limit=limit or 0, settings=len({p["setting"] for p in points}), **values

@@ -53,4 +53,5 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
             tooltip=style.tooltip(variant="variant:N", users="users:Q", error="shown:N"),
         )
     )
-    return style.finished(drawn.properties(width=style.width, height=220), "client_error", most=most)
+    style = style.sized(style.width, 220)
+    return style.finished(drawn.properties(width=style.width, height=style.height), "client_error", most=most)

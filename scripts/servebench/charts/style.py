@@ -74,11 +74,15 @@ class FontMissing(Fault):
 
 @dataclass(frozen=True, kw_only=True)
 class Style:
-    """Hold the look of a chart: language, size of the plot in pixels, the experiment's rounds and line."""
+    """Hold the look of a chart: language, size of the plot in pixels, the experiment's rounds and line.
+
+    `sizes`: the configured width and height, which take precedence over a chart's own.
+    """
 
     language: str = "en"
     width: int = 640
     height: int = 340
+    sizes: Mapping[str, int] = field(default_factory=dict)
     rounds: int = 2
     line: Mapping[str, float] = field(default_factory=lambda: {"ttft_p95_s": 2.0, "user_tok_s": 10.0})
 
@@ -86,7 +90,8 @@ class Style:
     def configured(cls, charts: Mapping[str, Any], plan: Plan) -> Style:
         """Make a style from the configuration's `charts` section and the experiment's rounds and line."""
         limits = {"ttft_p95_s": plan.line.ttft_p95_s, "user_tok_s": plan.line.user_tok_s}
-        return cls(**charts, rounds=plan.rounds, line=limits)
+        sizes = {name: charts[name] for name in ("width", "height") if name in charts}
+        return cls(**charts, sizes=sizes, rounds=plan.rounds, line=limits)
 
     def say(self, key: str, **values: Any) -> str:
         """Say the words at `key` in this style's language, with `{names}` filled in."""
@@ -96,8 +101,13 @@ class Style:
         """Return the colour of an engine, the same in every chart."""
         return ENGINES.get(engine_kind, ENGINES["url"])[0]
 
-    def sized(self, width: int, height: int) -> Style:
-        return replace(self, width=width, height=height)
+    def sized(self, width: int, height: int, panels: int = 1) -> Style:
+        """Return this style with a chart's own size, where the configuration gives none.
+
+        `width` is that of each of `panels` side by side; a configured width is that of all of them.
+        """
+        asked = self.sizes.get("width")
+        return replace(self, width=width if asked is None else asked // panels, height=self.sizes.get("height", height))
 
     def title(self, key: str, **values: Any) -> alt.TitleParams:
         """Make title and subtitle of the chart called `key`."""

@@ -42,6 +42,7 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
         values["setting"] = starred(best["setting"], best["invalid_reasons"])
     if best is None or not rows:
         return style.nothing("timeline", **values)
+    style = style.sized(style.width, 110)
     rows.append(rows[-1] | {"second": rows[-1]["second"] + 1})  # the end of the last step
     shown = ["running", "output_tok_s"]
     shown += ["foreign_utilisation"] if any(row["foreign_utilisation"] is not None for row in rows) else []
@@ -64,4 +65,4 @@ def _plot(rows: list[Row], name: str, window_s: float | None, style: Style, last
     if window_s:
         shade = alt.Chart(inline([{"from": 0, "to": window_s}])).mark_rect(color=FAINT[0], opacity=0.35)
         layers.insert(0, shade.encode(alt.X("from:Q", scale=scale), x2="to:Q"))
-    return alt.layer(*layers).properties(width=style.width, height=110)
+    return alt.layer(*layers).properties(width=style.width, height=style.height)

@@ -13,7 +13,7 @@ from servebench.charts.style import LINE, MUTED, Style, inline
 from servebench.tables.files import Row, rows_of
 from servebench.words.marks import starred
 
-STEPS = 32
+STEPS, COLUMNS = 32, 3
 
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
@@ -59,6 +59,7 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
     if not rows:
         return style.nothing("ttft_ecdf", settings=0)
     names = list(dict.fromkeys(row["setting"] for row in rows))
+    style = style.sized(270, 170, min(len(names), COLUMNS))
     levels = sorted({row["users"] for row in rows})
     ends = [row["s"] for row in rows]
     scale = alt.Scale(type="log", domain=[min(ends) / 1.2, max(ends) * 1.2], nice=False)
@@ -76,7 +77,7 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
     for n, name in enumerate(names):
         own = [row for row in rows if row["setting"] == name]
         engine = own[0]["engine"]
-        title = style.say("charts.ttft_ecdf.y") if n % 3 == 0 else None
+        title = style.say("charts.ttft_ecdf.y") if n % COLUMNS == 0 else None
         base = alt.Chart(
             inline({name: row[name] for name in ("setting", "users", "round", "s", "share")} for row in own)
         )
@@ -102,6 +103,6 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
             fontWeight="normal",
         )
         layers = [where, curve] if min(ends) / 1.2 <= limit <= max(ends) * 1.2 else [curve]
-        panels.append(alt.layer(*layers).properties(width=270, height=170, title=header))
-    chart = panels[0] if len(panels) == 1 else alt.concat(*panels, columns=3, spacing=16)
+        panels.append(alt.layer(*layers).properties(width=style.width, height=style.height, title=header))
+    chart = panels[0] if len(panels) == 1 else alt.concat(*panels, columns=COLUMNS, spacing=16)
     return style.finished(chart, "ttft_ecdf", limit=limit, settings=len(names))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -121,6 +122,8 @@ def discard(
             yield f"discarded {one}; kept as {kept.discard(one.digest, why, one.place)}"
     if not targets:
         raise UnknownMeasurement(f"{run} {setting}: has no such measurement yet; see servebench status")
+    if (saved := Layout(folder).plan).exists():
+        os.utime(saved)  # so that Snakemake makes the tables again, and what they are made from, whatever is asked for
     yield f"now: snakemake --cores 1 {' '.join(targets)}{options(plan, configfiles)}"
 
 

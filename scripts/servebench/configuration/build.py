@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from servebench.configuration import reading, sections
 from servebench.configuration.faults import cross_faults, schema_faults, value_faults
 from servebench.configuration.files import engine_pin, prompts_digest, trace_digest
 from servebench.configuration.origin import Origin, in_checkout
+from servebench.configuration.overriding import typed
 from servebench.configuration.reading import ConfigError
 from servebench.configuration.sections import defaults
 from servebench.configuration.shorthand import full
@@ -39,7 +39,7 @@ def load(config: Mapping[str, Any], files: Sequence[str | Path], overrides: Mapp
     origin = Origin(files, overrides)
     if origin.unreadable:
         raise ConfigError("\n".join(origin.unreadable))
-    config, faults = full(_present(config), origin)
+    config, faults = full(_present(typed(config, overrides)), origin)
     faults = faults or list(value_faults(config, origin)) or list(schema_faults(config, origin))
     if faults:
         raise ConfigError("\n".join(faults))
@@ -185,16 +185,6 @@ def _task_set(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
         "max_tokens": entry.get("max_tokens", task.max_tokens),
         "request": entry.get("request", {}),
     }
-
-
-def overrides(given: Sequence[str]) -> dict[str, Any]:
-    """Parse the command line's KEY=VALUE as snakemake --config does."""
-    from snakemake.cli import parse_config  # takes half a second to import
-
-    try:
-        return dict(parse_config(list(given)))
-    except ValueError as error:
-        raise ConfigError(f"--config: {shlex.join(given)}: {error}") from error
 
 
 def read(files: Sequence[str | Path], overrides: Mapping[str, Any] | None = None) -> Plan:

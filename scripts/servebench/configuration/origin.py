@@ -39,10 +39,10 @@ class Origin:
 
         For a missing key return the last file.
         """
-        if path and _holds(self.overrides, path):
+        if path and holds(self.overrides, path):
             return "--config"
         for file in reversed(self.files):
-            if _holds(self._contents.get(file), path):
+            if holds(self._contents.get(file), path):
                 return file
         return self.files[-1]
 
@@ -55,7 +55,7 @@ class Origin:
         return f"{name}: {where}: {text}" if where else f"{name}: {text}"
 
 
-def _holds(value: Any, path: Sequence[str | int]) -> bool:
+def holds(value: Any, path: Sequence[str | int]) -> bool:
     try:
         for part in path:
             value = value[part]

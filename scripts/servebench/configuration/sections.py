@@ -228,7 +228,10 @@ class Engine(Section):
     ] = UNSET
     expect: Annotated[
         dict[FactName, bool | float | str] | UnsetType,
-        _says("(free) `expect` of all settings of this engine; a setting's own keys override it."),
+        _says(
+            "(free) `expect` of all settings of this engine; a setting's own keys override it. A simulator's facts "
+            "are compared with neither."
+        ),
     ] = UNSET
 
 
@@ -250,7 +253,10 @@ class Model(Section):
     name: Annotated[Words | UnsetType, _says("The model's name in tables; its key unless given.")] = UNSET
     source: Annotated[
         Source | UnsetType,
-        _says("(free) Where to fetch the file from: `pypi://`, `hf://`, `https://`, `ollama://` or `file://`."),
+        _says(
+            "(free) Where to fetch the file from: `pypi://`, `hf://`, `https://`, `ollama://` or `file://`. Where no "
+            "file is loaded (`url`, `simulator`) it names the model if `sha256` does not, and another is another model."
+        ),
     ] = UNSET
     requantize: Annotated[
         Requantize | UnsetType, _says("Instead of `source`: make the file from that of another model.")
@@ -269,7 +275,9 @@ class Model(Section):
         About | UnsetType, _says("(free) What `servebench plan` should know before the file is fetched.")
     ] = UNSET
     quantization: Annotated[Words | UnsetType, _says("As shown in tables, for example `Q4_K_M`.")] = UNSET
-    note: Annotated[Text | UnsetType, _says("(free) Printed beside every figure of this model.")] = UNSET
+    note: Annotated[
+        Text | UnsetType, _says("(free) Printed on the page; a † at every value of this model leads to it.")
+    ] = UNSET
 
 
 Tokens = Count | Words
@@ -396,7 +404,9 @@ class Target(Section):
             "or `n`."
         ),
     ] = UNSET
-    note: Annotated[Text | UnsetType, _says("(free) Printed beside the figures.")] = UNSET
+    note: Annotated[
+        Text | UnsetType, _says("(free) Printed on the page; a † at every value of this setting leads to it.")
+    ] = UNSET
 
 
 class Setting(Target, kw_only=True):
@@ -485,8 +495,17 @@ class Evaluations(Section, kw_only=True):
 
 
 class Charts(Section):
-    width: Annotated[Annotated[int, Meta(ge=200, le=2000)] | UnsetType, _says("(free) Width in pixels.")] = UNSET
-    height: Annotated[Annotated[int, Meta(ge=100, le=2000)] | UnsetType, _says("(free) Height in pixels.")] = UNSET
+    width: Annotated[
+        Annotated[int, Meta(ge=200, le=2000)] | UnsetType,
+        _says(
+            "(free) Width of a chart's plots in pixels, all that stand side by side together; unless given, each chart "
+            "has its own. A PNG has twice as many, and the page fits its charts to the window."
+        ),
+    ] = UNSET
+    height: Annotated[
+        Annotated[int, Meta(ge=100, le=2000)] | UnsetType,
+        _says("(free) Height of a plot in pixels; where each row of a plot is a line of text, the rows give it."),
+    ] = UNSET
     language: Annotated[str | UnsetType, _choice(["en", "ja"]), _says("(free) Language of the charts' labels.")] = UNSET
 
 

@@ -220,7 +220,8 @@ def ensure(
         return found
     writable(Path(cache_dir), NAMED_BY)
     logging.getLogger("servebench").info(
-        "calibrating the load generator for %d users, once on this machine: about 12 s", users
+        "calibrating the load generator for %d users, once on this machine: 12 s, or minutes if that is too many",
+        users,
     )
     levels: list[Level] = []
     count = users

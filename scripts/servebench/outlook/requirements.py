@@ -64,13 +64,21 @@ def downloads(plan: Plan, results: Path, cache_root: Path) -> list[Download]:
     return [_download(model, results, cache_root) for model in _fetched(plan)]
 
 
+def _started(plan: Plan) -> list[Setting]:
+    return [*plan.settings.values(), *(plan.evaluations.targets.values() if plan.evaluations else ())]
+
+
 def _launched(plan: Plan) -> list[Setting]:
-    targets = plan.evaluations.targets.values() if plan.evaluations else ()
-    return [setting for setting in (*plan.settings.values(), *targets) if ADAPTERS[setting.engine.kind].loads_model]
+    return [setting for setting in _started(plan) if ADAPTERS[setting.engine.kind].loads_model]
 
 
 def _fetched(plan: Plan) -> list[Model]:
-    keys = dict.fromkeys(setting.model.key for setting in _launched(plan))
+    return _with_sources(plan, _launched(plan))
+
+
+def _with_sources(plan: Plan, settings: list[Setting]) -> list[Model]:
+    """Return the models of these settings, those that are made from another after it."""
+    keys = dict.fromkeys(setting.model.key for setting in settings)
     sources = [r["from"] for key in keys if (r := plan.models[key].requantize)]
     return [plan.models[key] for key in dict.fromkeys([*sources, *keys])]
 
@@ -195,7 +203,7 @@ def free_bytes(path: Path) -> int:
 
 def unverified(plan: Plan) -> Iterator[tuple[str, str | dict[str, str]]]:
     """Yield what could not be verified as (place in the configuration, why), for the plan and the page."""
-    for model in _fetched(plan):
+    for model in _with_sources(plan, _started(plan)):
         if model.unverified:
             yield f"models.{model.key}", model.unverified
     for text in plan.unverified:
