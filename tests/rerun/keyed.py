@@ -1,0 +1,113 @@
+"""Run small experiments that set many keys of the configuration at once, for tests of what each key does."""
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from http_double import HttpDouble, Request, Step
+from workspace import Workspace
+
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+def tokens(body: dict[str, Any]) -> int:
+    """Count a prompt's tokens: its words."""
+    return sum(len(message["content"].split()) for message in body["messages"])
+
+
+class Listening(HttpDouble):
+    """Answer with as many tokens as asked for, and keep what was asked, by the `who` of a request's body."""
+
+    def respond(self, request: Request) -> Iterable[Step]:
+        if request.method == "GET":
+            return [request.response({"data": [{"id": "served"}]})]
+        if request.path == "/tokenize":
+            return [request.response({"tokens": request.body["content"].split()})]
+        usage = {"prompt_tokens": tokens(request.body), "completion_tokens": request.body["max_tokens"]}
+        if not request.body.get("stream"):
+            choice = {"index": 0, "message": {"role": "assistant", "content": "Paris"}, "finish_reason": "stop"}
+            return [request.response({"choices": [choice], "usage": usage})]
+        events = [{"choices": [{"index": 0, "delta": {"content": "word "}}]}] * usage["completion_tokens"]
+        end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "length"}]}
+        data = b"".join(b"data: " + json.dumps(one).encode() + b"\n\n" for one in (*events, end, {"usage": usage}))
+        data += b"data: [DONE]\n\n"
+        return [HEAD, b"%x\r\n%s\r\n0\r\n\r\n" % (len(data), data)]
+
+    def asked(self) -> dict[str, list[Request]]:
+        """Return the requests of loads and evaluations by `who` asked; probes have another prompt than either."""
+        found = defaultdict(list)
+        for request in self.received:
+            if request.method == "POST" and request.path.endswith("/chat/completions"):
+                if "capital of France" not in request.body["messages"][-1]["content"]:
+                    found[request.body.get("who")].append(request)
+        return found
+
+
+def at_a_url(folder: Path, server: Listening) -> Workspace:
+    """Return an experiment that loads a server at a URL in every mode, and evaluates it."""
+    made = Workspace(folder)
+    prompts, trace = folder / "prompts.jsonl", folder / "trace.jsonl"
+    prompts.write_text("".join(f'{{"prompt": "{"number " * 90}{number}."}}\n' for number in ("one", "two", "six")))
+    trace.write_text("".join(f'{{"arrival_s": {n / 2}, "prompt": "Entry {n}."}}\n' for n in range(9)))
+    made.env["FAR_KEY"] = "a-key"
+    base = {"engine": "far", "model": "m", "slots": 2}
+    runs = {
+        "closed": {},
+        "count": {"mode": "count", "requests": 6},
+        "open": {"mode": "open", "rate": 20, "arrivals": "constant"},
+        "talk": {"mode": "conversation", "turns": 2},
+        "trace": {"mode": "trace", "trace": str(trace), "trace_speed": 10, "trace_first_s": 2},
+        "prefix": {"mode": "shared-prefix", "shared_prefix_tokens": 30},
+    }
+    made.config = {
+        "experiment": "reruns",
+        "rounds": 1,
+        "line": {"ttft_p95_s": 1e-6, "min_targets": 3},
+        "engines": {
+            "far": {
+                "kind": "url",
+                "url": f"{server.url}/v1",
+                "api_key_env": "FAR_KEY",
+                "options": {"model": "served"},
+                "request": {"of_engine": 1, "who": "engine"},
+            }
+        },
+        "models": {"m": {"name": "The model", "source": "hf://a/b", "unverified": "No revision is published."}},
+        "workload": {
+            "prompts": str(prompts),
+            "system": "Be brief.",
+            "instruction": "Say it:",
+            "max_tokens": 5,
+            "temperature": 0.5,
+            "top_p": 0.9,
+            "seed": 7,
+            "warmup_s": 0.1,
+            "window_s": 0.4,
+            "min_targets": 30,
+            "timeout_s": 20,
+            "idle_timeout_s": 15,
+            "think": 0.05,
+            "number_lines": False,
+            "processes": 2,
+        },
+        "runs": {name: {"title": f"All {name}", "workload": own} for name, own in runs.items()},
+        "settings": {name: {**base, "run": name, "users": [2], "request": {"who": name}} for name in runs},
+        "evaluations": {
+            "baseline": "B",
+            "concurrency": 2,
+            "repeats": 2,
+            "seed": 9,
+            "tasks": {
+                "jcommonsenseqa": {"set": "small", "limit": 3, "max_tokens": 7, "request": {"of_task": 1}},
+                "mgsm": {"set": "small", "limit": 2},
+            },
+            "margins": {"jcommonsenseqa": 50},
+            "under_load": {"users": 2, "task": "jcommonsenseqa", "questions": 2, "targets": ["A"]},
+            "targets": {name: {**base, "request": {"who": name}, "note": f"On {name}."} for name in "AB"},
+        },
+        "runtime": {"beyond_calibration": "mark"},
+    }
+    return made
