@@ -481,6 +481,8 @@ def begin(targets: Targets, workflow: Any) -> None:
         raise WorkflowError(str(error)) from None
     layout = targets.layout
     targets.hand_over()
+    for line in targets.plan.left_out:
+        print(f"servebench: {line}", file=sys.stderr)
     if searching := [job.setting for job in targets.searches() if job.rule in run]:
         print(duration.announcement_of_search(targets.plan, searching), file=sys.stderr)
     if not searching or run - {job.rule for job in targets.searches()} - {"capacity"}:

@@ -71,6 +71,7 @@ def settings_table(plan: Plan, run: str) -> Table:
 def sections(plan: Plan, results: Path, cache_root: Path, language: str) -> Iterator[tuple[str, Iterator[str]]]:
     """Yield the heading and lines of each section."""
     yield "To measure", to_measure(plan, results)
+    yield "Left out", iter(plan.left_out)
     yield "Too few requests to judge", duration.too_few(plan)
     yield "Models", models(plan, results, cache_root)
     yield "Engines", engines(plan, cache_root)

@@ -16,6 +16,7 @@ from servebench.configuration import reading, sections
 from servebench.configuration.faults import cross_faults, schema_faults, value_faults
 from servebench.configuration.files import engine_pin, prompts_digest, trace_digest
 from servebench.configuration.origin import Origin, in_checkout
+from servebench.configuration.overlays import without_stale
 from servebench.configuration.overriding import typed
 from servebench.configuration.reading import ConfigError
 from servebench.configuration.sections import defaults
@@ -39,6 +40,7 @@ def load(config: Mapping[str, Any], files: Sequence[str | Path], overrides: Mapp
     origin = Origin(files, overrides)
     if origin.unreadable:
         raise ConfigError("\n".join(origin.unreadable))
+    config, left_out = without_stale(config, origin.layers())
     config, faults = full(_present(typed(config, overrides)), origin)
     faults = faults or list(value_faults(config, origin)) or list(schema_faults(config, origin))
     if faults:
@@ -68,6 +70,7 @@ def load(config: Mapping[str, Any], files: Sequence[str | Path], overrides: Mapp
         license=config["license"],
         files=tuple(in_checkout(file) or f"/path/to/{Path(file).name}" for file in files),
         overrides=tuple(f"{key}={_as_argument(value)}" for key, value in overrides.items()),
+        left_out=tuple(left_out),
         rounds=_rounds(config)[0],
         line=msgspec.convert(config.get("line", {}), Line),
         objectives={name: _objective(entry) for name, entry in config.get("objectives", {}).items()},

@@ -34,6 +34,11 @@ class Origin:
                 except ConfigError as error:
                     self.unreadable.append(str(error))
 
+    def layers(self) -> list[tuple[str, Mapping[str, Any]]]:
+        """Return the name and the content of each file that could be read, then of the command line."""
+        given = [("--config", self.overrides)] if self.overrides else []
+        return [*((self._name(file), content) for file, content in self._contents.items()), *given]
+
     def of(self, path: Sequence[str | int]) -> str:
         """Return --config if the command line sets `path`, else the last file that sets it.
 
@@ -49,10 +54,14 @@ class Origin:
     def fault(self, path: Sequence[str | int], text: str) -> str:
         """Return `file: dotted.key: text`."""
         where = ".".join(str(part) for part in path)
-        file = self.of(path)
-        name = self._names.setdefault(file, "") or in_checkout(file) or file
-        self._names[file] = name
+        name = self._name(self.of(path))
         return f"{name}: {where}: {text}" if where else f"{name}: {text}"
+
+    def _name(self, file: str) -> str:
+        """Return a file's path inside the checkout, or as it was given."""
+        if file not in self._names:
+            self._names[file] = in_checkout(file) or file
+        return self._names[file]
 
 
 def holds(value: Any, path: Sequence[str | int]) -> bool:

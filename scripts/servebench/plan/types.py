@@ -179,6 +179,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     license: str = "CC-BY-4.0"  # of the published results
     files: tuple[str, ...] = ()  # later over earlier; of a file outside the checkout only the name
     overrides: tuple[str, ...] = ()  # KEY=VALUE, as given to snakemake --config, over the files
+    left_out: tuple[str, ...] = ()  # sentences: what an overlay has made untrue of the files before it
     rounds: int
     line: Line
     objectives: dict[str, Objective] = {}  # named ones beside the line

@@ -1,0 +1,112 @@
+"""Leave out what a file says of its experiment where a later file changes the model or the machine, unless it says so.
+
+A title, published figures or expected facts of an H200 are untrue of the H100 that an overlay puts in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+Path = tuple[str, ...]
+Layer = tuple[str, Mapping[str, Any]]  # a file's name and its content
+
+SAID = ("title", "reference", "deviations", "unverified")
+# What a model and a machine are, by section; of `models` only what identifies the file.
+_SUBJECT: Mapping[str, tuple[str, ...]] = {
+    "engines": ("kind", "runtime", "environment", "image", "binary", "url", "options", "args", "env"),
+    "models": ("sha256", "requantize"),
+    "settings": ("engine", "model", "slots", "context", "args", "env", "matrix", "include", "exclude"),
+}
+
+
+def without_stale(config: Mapping[str, Any], layers: Sequence[Layer]) -> tuple[dict[str, Any], list[str]]:
+    """Return the merged configuration without what has become untrue, and a sentence for each file that made it so.
+
+    `config` is the result of merging `layers`, in order.
+    """
+    from snakemake.utils import update_config
+
+    merged: dict[str, Any] = {}
+    stale: dict[Path, str] = {}  # and the file that made it so
+    causes: dict[str, str] = {}
+    for name, content in layers:
+        before, said = deepcopy(dict(_subject(merged))), set(_said(merged))
+        update_config(merged, deepcopy(dict(content)))
+        after, restated = dict(_subject(merged)), set(_said(content))
+        changed = [path for path, value in before.items() if after.get(path) != value]
+        stale = {path: file for path, file in stale.items() if path not in restated}
+        if changed:
+            causes[name] = ".".join(changed[0])
+            stale |= dict.fromkeys(said - restated - stale.keys(), name)
+    kept = deepcopy(dict(config))
+    gone = {path: file for path, file in stale.items() if _remove(kept, path)}
+    sentences = []
+    for file, cause in causes.items():
+        names = sorted({_named(path, kept) for path, other in gone.items() if other == file})
+        if names:
+            sentences.append(
+                f"{file} changes {cause}, so what was said before of another model or machine is left out:"
+                f" {', '.join(names)}; where it still holds, say it again in {file}"
+            )
+    return kept, sentences
+
+
+def _subject(config: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
+    """Yield the keys that say which models run on which machine, with their values."""
+    for section, fields in _SUBJECT.items():
+        for name, entry in _entries(config, section):
+            own = (*fields, *(("source",) if section == "models" and not entry.get("sha256") else ()))
+            yield from (((section, name, field), entry[field]) for field in own if entry.get(field) is not None)
+    if config.get("cpus") is not None:
+        yield ("cpus",), config["cpus"]
+
+
+def _said(config: Mapping[str, Any]) -> Iterator[Path]:
+    """Yield each key under SAID and `expect`; a list counts as one value."""
+    for key in SAID:
+        yield from _leaves(config.get(key), (key,))
+    for section in ("engines", "settings"):
+        for name, entry in _entries(config, section):
+            yield from _leaves(entry.get("expect"), (section, name, "expect"))
+
+
+def _entries(config: Mapping[str, Any], section: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    entries = config.get(section)
+    if isinstance(entries, Mapping):
+        yield from ((str(name), entry) for name, entry in entries.items() if isinstance(entry, Mapping))
+
+
+def _leaves(value: Any, path: Path) -> Iterator[Path]:
+    if isinstance(value, Mapping):
+        for key, held in value.items():
+            yield from _leaves(held, (*path, str(key)))
+    elif value is not None:
+        yield path
+
+
+def _remove(config: dict[str, Any], path: Path) -> bool:
+    """Remove a key, and mappings that it leaves empty; return whether it was there."""
+    first, *rest = path
+    if not isinstance(config, dict) or config.get(first) is None:
+        return False
+    if not rest:
+        del config[first]
+        return True
+    removed = _remove(config[first], tuple(rest))
+    if removed and not config[first]:
+        del config[first]
+    return removed
+
+
+def _named(path: Path, kept: Mapping[str, Any]) -> str:
+    """Name a removed key: the shortest beginning of its path that is gone, or `expect` for all of them."""
+    if path[-2:-1] == ("expect",) and not any("expect" in said for said in _said(kept)):
+        return "expect"
+    held: Any = kept
+    for length, key in enumerate(path, 1):
+        if not isinstance(held, Mapping) or key not in held:
+            return ".".join(path[:length])
+        held = held[key]
+    return ".".join(path)
