@@ -95,6 +95,7 @@ KINDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "under_load": _COMPARED,
     "cost": {
         "per_token": ("usd", "price", "within", "valid"),
+        "per_person": ("persons", "price", "hours", "valid"),  # persons: a list of [pause, least, most USD a month]
         "start": ("seconds", "usd", "price"),
         "idle": ("minutes", "usd", "price"),
         "no_price": (),

@@ -296,6 +296,7 @@ VALUES: Mapping[str, Any] = {
             "answers": {"target": None, "baseline": False, "differs": [], "open": 0},
         },
     },
+    **{"persons": [[10, 1.5, 1.6], ["exp:30", 1.0, 1.0]], "hours": 730},
     **{"price": 1.42, "minutes": 10, "gib": 23.4, "slots": 16, "base_users": 16},
 }
 

@@ -93,6 +93,16 @@ def test_cost_is_that_of_the_most_users_within_the_target() -> None:
     assert (claim.values["within"], claim.values["valid"]) == (True, True)
 
 
+def test_a_person_costs_the_month_of_the_machine_over_the_people_it_serves() -> None:
+    """3.60 USD an hour are 2,628 USD in 730 hours; 16 users are 32, 64 and 112 people (above)."""
+    plan, rows = served()
+    claim = only(concluded(priced(plan), rows), "cost", verdict="per_person")
+    assert claim.users == 16 and [pause for pause, *_ in claim.values["persons"]] == [10, 30, 60]
+    assert [ends for _, *ends in claim.values["persons"]] == [[pytest.approx(2628 / n)] * 2 for n in (32, 64, 112)]
+    assert "82.1 USD a month with pauses of 10 s" in said(claim)["en"] and "計算値" in said(claim)["ja"]
+    assert not [c for c in concluded(plan, rows) if c.verdict == "per_person"]
+
+
 def test_cost_where_the_target_is_not_met_says_so() -> None:
     plan = priced(plan_of({"llama-np16": (16, 32)}))
     rows = [r for users in (16, 32) for r in both(plan, "llama-np16", users, **MISSED)]

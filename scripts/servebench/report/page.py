@@ -47,7 +47,6 @@ from servebench.words.numbers import digits
 
 ANSWERS = ("score", "equivalence")  # kinds of claims about evaluated answers
 OTHERS = (
-    "objective",
     "people",
     "queue",
     "memory",
@@ -151,6 +150,7 @@ def _run(tables: Mapping[str, pa.Table], plan: Plan, run: str, figures: Sequence
     return {
         "name": run,
         "heatmap": content.heatmap(tables, plan, run),
+        "objectives": claims.of(tables, run, "objective"),
         "chosen": choice.chosen(tables, run),
         "outdone": claims.of(tables, run, "outdone"),
         "settings": [row["setting"] for row in choice.levels(tables, plan, run)],

@@ -5,7 +5,7 @@ These claims state measured ranges and arithmetic on them; none ranks settings.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import floor
 from typing import Any
 
@@ -19,6 +19,7 @@ from servebench.tables.files import Row, rows_of
 from servebench.verdicts.levels import Cell, cells, over_rounds
 
 PAUSES_S = (10, 30, 60)  # between a reply and the next question
+HOURS = 730  # of a month
 
 
 def means(
@@ -30,6 +31,7 @@ def means(
     chosen = _chosen(plan, shown, capacity)
     return [
         *_costs(tables, plan, chosen),
+        *_costs_of_people(plan, people(tables, plan, capacity)),
         *_energies(tables, chosen),
         *_memories(tables, plan),
         *_queues(tables, shown),
@@ -95,6 +97,20 @@ def _costs(tables: Mapping[str, pa.Table], plan: Plan, chosen: Sequence[Claim]) 
         if row["usd_idle"] is not None:
             values = {"minutes": row["idle_after_min"], "usd": [row["usd_idle"]] * 2, "price": price}
             yield Claim(**about, verdict="idle", values=values)
+
+
+def _costs_of_people(plan: Plan, served: Iterable[Claim]) -> Iterator[Claim]:
+    """Yield what a machine that runs all month costs each of the people it serves: price · HOURS ÷ people."""
+    if plan.cost is None:
+        return
+    month = plan.cost["price_per_hour"] * HOURS
+    for claim in served:
+        values = claim.values
+        measured = claim.verdict == "measured"
+        counts = [[values["think"], claim.users, claim.users]] if measured else values["people"]
+        persons = [[pause, month / most, month / fewest] for pause, fewest, most in counts]
+        about = {"persons": persons, "price": plan.cost["price_per_hour"], "hours": HOURS, "valid": values["valid"]}
+        yield Claim(**_about(claim), kind="cost", verdict="per_person", users=claim.users, values=about)
 
 
 def _energies(tables: Mapping[str, pa.Table], chosen: Sequence[Claim]) -> Iterator[Claim]:

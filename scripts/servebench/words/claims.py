@@ -114,6 +114,10 @@ def _values(claim: Claim, language: str) -> dict[str, str]:
         pause = words("claims.pause")[language]
         found = (pause.format(pause=digits(p), people=_span(ends, language)) for p, *ends in values["people"])
         filled |= {"people": comma.join(found)}
+    if "persons" in values:
+        person = words("claims.person")[language]
+        each = ((f"{digits(p)} s" if isinstance(p, int | float) else p, ends) for p, *ends in values["persons"])
+        filled |= {"persons": comma.join(person.format(pause=p, usd=_span(ends, language)) for p, ends in each)}
     if "memory" in values:
         filled |= {"memory": words(f"claims.memories.{values['memory']}")[language]}
     if "measure" in values:
