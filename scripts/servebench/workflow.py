@@ -258,8 +258,8 @@ class Targets:
             return (rounds - int(wildcards.round) + 1) * 1000 - rank
 
         def options(wildcards: Any, resources: Any) -> str:
-            given = ("--round", wildcards.round, "--rank", str(rank), "--how", how, "--objectives", objectives)
-            return self._options("search", spec, *given)
+            given = ("--round", wildcards.round, "--rank", str(rank), "--search", how, "--objectives", objectives)
+            return self._options("session", spec, *given)
 
         return Job(
             rule=f"search_{setting.run}_{setting.name}",

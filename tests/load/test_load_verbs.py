@@ -266,6 +266,7 @@ def test_a_measurement_is_not_overwritten(tmp_path):
         (["--trace", "t.jsonl", "--first", "10x"], "--first: '10x' is not a time; write 90s, 10m or 1h"),
         (["--arrivals", "constant"], "--arrivals has no effect without --rate"),
         (["--rate", 4, "--think", 2], "--think has no effect with --rate"),
+        (["--requests", 4, "--min-targets", 2], "--min-targets has no effect with --requests"),
         (["--users", "1,x"], "--users: '1,x' is not positive integers"),
     ],
 )

@@ -100,47 +100,28 @@ def session(
     runtime: RuntimeJson,
     results: Results,
     engine_log: EngineLog,
+    search: Annotated[str | None, typer.Option(help="Search for the capacity: capacity.Search as JSON.")] = None,
+    objectives: Annotated[str, typer.Option(help="The objectives of the search as JSON, by name.")] = "{}",
     log: LogFile = None,
     retry_failed: RetryFailed = False,
 ) -> None:
-    """Measure one (run, setting, round): start the engine, measure every number of users, stop."""
-    from servebench import plan
-    from servebench.sessions import measuring
-
-    start(log)
-    context = _context(spec, models, engines, runtime, results, engine_log, retry_failed)
-    with ending_with_parent():
-        measuring.run(plan.session_from_spec(spec, round_, rank, context.models, context.engines), context)
-
-
-@app.command("search", hidden=True)
-def search_capacity(
-    spec: SpecJson,
-    round_: Annotated[int, typer.Option("--round")],
-    rank: Annotated[int, typer.Option()],
-    models: ModelsJson,
-    engines: EnginesJson,
-    runtime: RuntimeJson,
-    how: Annotated[str, typer.Option("--how", help="capacity.Search as JSON.")],
-    objectives: Annotated[str, typer.Option("--objectives", help="The objectives as JSON, by name.")],
-    results: Results,
-    engine_log: EngineLog,
-    log: LogFile = None,
-    retry_failed: RetryFailed = False,
-) -> None:
-    """Measure, in one round of a setting, whatever the search for its capacity wants."""
+    """Measure one (run, setting, round): start the engine, measure every number of users or what a search wants."""
     import msgspec
 
     from servebench import plan
     from servebench.capacity.search import Search
     from servebench.load.objective import Objective
-    from servebench.sessions import searching
+    from servebench.sessions import measuring, searching
 
     start(log)
     context = _context(spec, models, engines, runtime, results, engine_log, retry_failed)
-    asked = msgspec.json.decode(how, type=Search), msgspec.json.decode(objectives, type=dict[str, Objective])
     with ending_with_parent():
-        searching.run(plan.session_from_spec(spec, round_, rank, context.models, context.engines), context, *asked)
+        asked = plan.session_from_spec(spec, round_, rank, context.models, context.engines)
+        if search is None:
+            measuring.run(asked, context)
+        else:
+            judged_by = msgspec.json.decode(objectives, type=dict[str, Objective])
+            searching.run(asked, context, msgspec.json.decode(search, type=Search), judged_by)
 
 
 @app.command("capacities", hidden=True)

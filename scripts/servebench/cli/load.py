@@ -352,22 +352,18 @@ def mode(values: dict[str, Any]) -> str:
         options = " and ".join(f"--{MODES[name].needs}" for name in ways)
         raise typer.BadParameter(f"{options} are different ways to load: give one")
     found = next(iter([*ways, *asked]), "closed")
-    unused = [key for key in _UNUSED.get(found, ()) if values[key] is not None]
-    unused += ["arrivals"] if values["arrivals"] != Workload.arrivals and found != "open" else []
-    unused += [
-        key for key in ("trace_speed", "trace_first_s") if values[key] != vars(Workload())[key] and found != "trace"
-    ]
-    if unused:
-        option = _OPTIONS.get(unused[0], f"--{unused[0]}")
-        needs = {"arrivals": "--rate", "trace_speed": "--trace", "trace_first_s": "--trace"}.get(unused[0])
-        why = f"without {needs}" if needs else f"with --{MODES[found].needs}"
-        raise typer.BadParameter(f"{option} has no effect {why}; leave it out")
+    for key in MODES[found].ignores:
+        if values[key] != _DEFAULTS[key]:
+            users = [way for way in MODES.values() if key not in way.ignores]
+            why = f"without --{users[0].needs}" if len(users) == 1 else f"with --{MODES[found].needs}"
+            option = _OPTIONS.get(key, key.replace("_", "-"))
+            raise typer.BadParameter(f"--{option} has no effect {why}; leave it out")
     return found
 
 
-# Options that are not named as their keys, and keys that a mode cannot use.
-_OPTIONS = {"shared_prefix_tokens": "--shared-prefix", "trace_speed": "--speed", "trace_first_s": "--first"}
-_UNUSED = {"trace": ("shared_prefix_tokens", "system", "instruction", "think"), "open": ("think",)}
+# Options that are not named as their keys, and the values of keys whose option is not given.
+_OPTIONS = {"shared_prefix_tokens": "shared-prefix", "trace_speed": "speed", "trace_first_s": "first"}
+_DEFAULTS = {**vars(Workload()), "min_targets": line_.Line.min_targets}
 
 
 def tokens(given: str | None) -> int | str | None:

@@ -12,10 +12,9 @@ from time import monotonic_ns
 import msgspec
 
 from servebench.faults import Fault
-from servebench.load import lengths
 from servebench.load.endpoint import Endpoint
 from servebench.load.measurement import Probe
-from servebench.load.run import START_DELAY_NS, check, divide, spread_s
+from servebench.load.run import START_DELAY_NS, prepare, spread_s
 from servebench.load.workers import Workers
 from servebench.load.workload import Workload
 
@@ -51,20 +50,18 @@ async def loaded(
     """
     if workload.way.ends_itself:
         raise Fault(f"workload.mode: {workload.mode!r} ends by itself; nothing can be asked beside it")
-    requests = check(endpoint, workload, users, seed)
-    fitted = lengths.fitted(endpoint, workload, requests.source)
     counts = Counts(users)
     with tempfile.TemporaryDirectory(prefix="servebench-load-") as directory:
-        jobs = divide(
+        _, jobs = prepare(
             endpoint,
             workload,
             users,
             processes=processes,
             cpus=cpus,
             seed=seed,
+            number_seed=seed,
             directory=directory,
             recorded=False,
-            fitted=fitted,
         )
         with Workers(jobs, cpus) as workers:
             await _until(workers, counts, lambda: workers.all("ready"))

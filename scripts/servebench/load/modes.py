@@ -31,19 +31,22 @@ class Mode:
         return not self.ends_itself and not self.scheduled
 
 
+_OPEN = ("rate", "arrivals")
+_TRACE = ("trace", "trace_speed", "trace_first_s")
+
 MODES = {
-    "closed": Mode(ignores=("requests", "rate", "arrivals", "turns", "trace")),
-    "count": Mode(needs="requests", ignores=("rate", "arrivals", "turns", "trace", "min_targets"), ends_itself=True),
-    "open": Mode(needs="rate", ignores=("requests", "turns", "trace", "think"), scheduled=True),
-    "conversation": Mode(needs="turns", ignores=("requests", "rate", "arrivals", "trace")),
+    "closed": Mode(ignores=("requests", "turns", *_OPEN, *_TRACE)),
+    "count": Mode(needs="requests", ignores=("turns", "min_targets", *_OPEN, *_TRACE), ends_itself=True),
+    "open": Mode(needs="rate", ignores=("requests", "turns", "think", *_TRACE), scheduled=True),
+    "conversation": Mode(needs="turns", ignores=("requests", *_OPEN, *_TRACE)),
     "trace": Mode(
         needs="trace",
         ignores=(
-            *("requests", "rate", "arrivals", "turns", "think", "min_targets"),
+            *("requests", "turns", "think", "min_targets", *_OPEN),
             *("system", "instruction", "shared_prefix_tokens"),
         ),
         ends_itself=True,
         scheduled=True,
     ),
-    "shared-prefix": Mode(needs="shared_prefix_tokens", ignores=("requests", "rate", "arrivals", "turns", "trace")),
+    "shared-prefix": Mode(needs="shared_prefix_tokens", ignores=("requests", "turns", *_OPEN, *_TRACE)),
 }

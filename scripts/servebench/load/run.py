@@ -78,11 +78,9 @@ def measure(
     Raises Fault, before anything starts, for a load that cannot run, LoadError when no connection can be opened at all,
     WorkerDied when a worker is killed, and InfrastructureError for want of open files; failed requests are results.
     """
-    requests = check(endpoint, workload, users, seed)
-    fitted = lengths.fitted(endpoint, workload, requests.source, blocks=requests.lengths_only)
+    number_seed = seed if number_seed is None else number_seed
     with tempfile.TemporaryDirectory(prefix="servebench-load-") as directory:
-        tickets = _tickets(directory, workload.requests) if workload.mode == "count" else None
-        jobs = divide(
+        requests, jobs = prepare(
             endpoint,
             workload,
             users,
@@ -91,9 +89,7 @@ def measure(
             seed=seed,
             number_seed=number_seed,
             directory=directory,
-            tickets=tickets,
             clock=clock,
-            fitted=fitted,
         )
         try:
             # An interrupt ends the workers first, and so the thread that follows them.
@@ -102,12 +98,12 @@ def measure(
                 conductor.start()
                 thread.submit(conductor.conduct).result()
         finally:
-            if tickets is not None:
-                os.close(tickets)
+            if jobs[0].tickets is not None:
+                os.close(jobs[0].tickets)
         rows = _gather(directory, "requests", len(jobs)).sort_by("request_id")
         chunks = _gather(directory, "chunks", len(jobs))
         stamps = _gather(directory, "clock", len(jobs)) if clock else None
-    if fitted.cuts:
+    if (fitted := jobs[0].fitted).cuts:
         requests = Requests(endpoint, workload, seed, number_seed, fitted)
     meta = LoadMeta(
         protocol=PROTOCOL,
@@ -115,7 +111,7 @@ def measure(
         users=users,
         processes=len(jobs),
         seed=seed,
-        number_seed=seed if number_seed is None else number_seed,
+        number_seed=number_seed,
         prompts=msgspec.convert(requests.describe() | {"counted_by": fitted.how}, PromptSet),
         **conductor.facts(rows),
         workload=workload.to_dict(),
@@ -124,7 +120,52 @@ def measure(
     return Measurement(rows, chunks, meta, stamps)
 
 
-def check(endpoint: Endpoint, workload: Workload, users: int, seed: int) -> Requests:
+def prepare(
+    endpoint: Endpoint,
+    workload: Workload,
+    users: int,
+    *,
+    processes: int | None,
+    cpus: Sequence[int],
+    seed: int,
+    number_seed: int,
+    directory: str,
+    clock: bool = False,
+    recorded: bool = True,
+) -> tuple[Requests, list[Job]]:
+    """Check a load, and divide its users among `processes` worker processes (None: the default for that many users).
+
+    Raises Fault for a load that cannot run, and InfrastructureError when a process may not open a connection for each
+    of its users.
+    """
+    requests = _checked(endpoint, workload, users, seed)
+    fitted = lengths.fitted(endpoint, workload, requests.source, blocks=requests.lengths_only)
+    count = min(users, processes or default_processes(users, cpus))
+    check_open_files(users, count)
+    tickets = _tickets(directory, workload.requests) if workload.mode == "count" else None
+    return requests, [
+        Job(
+            endpoint=endpoint,
+            workload=workload,
+            users=list(range(process, users, count)),
+            process=process,
+            processes=count,
+            total_users=users,
+            seed=seed,
+            number_seed=number_seed,
+            directory=directory,
+            parent=os.getpid(),
+            probe=process == 0 and users > 1 and workload.spread_s is None and workload.way.in_turns,
+            tickets=tickets,
+            clock=clock,
+            recorded=recorded,
+            fitted=fitted,
+        )
+        for process in range(count)
+    ]
+
+
+def _checked(endpoint: Endpoint, workload: Workload, users: int, seed: int) -> Requests:
     """Return the requests of a load. Raises Fault for a load that cannot run, so that no worker has to."""
     if users < 1:
         raise Fault(f"users: {users} is not a positive integer")
@@ -146,49 +187,6 @@ def default_processes(users: int, cpus: Sequence[int] = ()) -> int:
     because the server may need the others.
     """
     return max(1, min(-(-users // USERS_A_PROCESS), len(cpus) or len(usable()) // 2))
-
-
-def divide(
-    endpoint: Endpoint,
-    workload: Workload,
-    users: int,
-    *,
-    processes: int | None,
-    cpus: Sequence[int],
-    seed: int,
-    number_seed: int | None = None,
-    directory: str,
-    tickets: int | None = None,
-    clock: bool = False,
-    recorded: bool = True,
-    fitted: lengths.Fitted | None = None,
-) -> list[Job]:
-    """Divide the users among `processes` worker processes, or among the default number for that many users.
-
-    Raises InfrastructureError when a process may not open a connection for each of its users.
-    """
-    count = min(users, processes or default_processes(users, cpus))
-    check_open_files(users, count)
-    return [
-        Job(
-            endpoint=endpoint,
-            workload=workload,
-            users=list(range(process, users, count)),
-            process=process,
-            processes=count,
-            total_users=users,
-            seed=seed,
-            number_seed=seed if number_seed is None else number_seed,
-            directory=directory,
-            parent=os.getpid(),
-            probe=process == 0 and users > 1 and workload.spread_s is None and workload.way.in_turns,
-            tickets=tickets,
-            clock=clock,
-            recorded=recorded,
-            fitted=fitted or lengths.Fitted(),
-        )
-        for process in range(count)
-    ]
 
 
 def spread_s(workload: Workload, probe: Probe | None) -> float:

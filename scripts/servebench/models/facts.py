@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from servebench.models import gguf_check
+from servebench.models import gguf_header
 from servebench.models.kv_cache import Cache, Layer, from_config, from_gguf
 
 
@@ -36,7 +36,7 @@ def metadata(path: Path) -> dict[str, Any]:
 def _reader(path: Path) -> Any:
     from gguf import GGUFReader
 
-    gguf_check.check(path)
+    gguf_header.check(path)
     return GGUFReader(path)
 
 

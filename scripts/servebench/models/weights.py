@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import mmap
 import re
-import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
+from servebench.models import gguf_header
 from servebench.models.checking import Wanted, accept, note, noted
-from servebench.models.gguf_check import ARRAY, SIZES, STRING
 
 SPLIT = re.compile(r"(.+)-\d{5}-of-(\d{5})\.gguf")
-ALIGNMENT = 32  # of the data of tensors, unless the file says otherwise
 
 
 def sha256(path: Path) -> str:
@@ -71,67 +67,20 @@ class Tensor:
 
 
 def tensors(path: Path) -> list[Tensor]:
-    """List the tensors of a GGUF. `gguf.GGUFReader` would take seconds for the tokenizer's lists, which are skipped.
+    """List the tensors of a GGUF.
 
     Raises ValueError for another or a cut file, or a type of tensor that `gguf` does not know.
     """
     from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        if content[:4] != b"GGUF":
-            raise ValueError(f"{path}: is not a GGUF")
-        read = _Cursor(content, 8)
-        count, pairs = read.number("<Q"), read.number("<Q")
-        alignment = ALIGNMENT
-        for _ in range(pairs):
-            name, kind = read.string(), read.number("<I")
-            if name == "general.alignment":
-                alignment = read.number("<I")
-            else:
-                read.skip(kind)
-        listed = [(read.string(), list(read.shape()), read.number("<I"), read.number("<Q")) for _ in range(count)]
-        start = -(-read.at // alignment) * alignment
+    with gguf_header.opened(path) as read:
+        listed = [
+            (read.text(), [read.number("<Q") for _ in range(read.number("<I"))], read.number("<I"), read.number("<Q"))
+            for _ in range(read.tensors)
+        ]
+        start = -(-read.at // read.alignment) * read.alignment
     found = []
     for name, shape, kind, offset in listed:
         values, size = GGML_QUANT_SIZES[GGMLQuantizationType(kind)]
         found.append(Tensor(name, kind, shape, start + offset, prod(shape) // values * size))
     return found
-
-
-class _Cursor:
-    """Read a GGUF's header from a place on."""
-
-    def __init__(self, content: mmap.mmap, at: int) -> None:
-        self.content, self.at = content, at
-
-    def number(self, form: str) -> int:
-        (value,) = struct.unpack(form, self._take(struct.calcsize(form)))
-        return int(value)
-
-    def _take(self, size: int) -> bytes:
-        self.at += size
-        if self.at > len(self.content):
-            raise ValueError("the header of a GGUF claims more than the file has")
-        return self.content[self.at - size : self.at]
-
-    def string(self) -> str:
-        return self._take(self.number("<Q")).decode()
-
-    def shape(self) -> Iterator[int]:
-        for _ in range(self.number("<I")):
-            yield self.number("<Q")
-
-    def skip(self, kind: int) -> None:
-        """Pass over a value."""
-        if kind == STRING:
-            size = self.number("<Q")
-            self.at += size
-        elif kind == ARRAY:
-            of, count = self.number("<I"), self.number("<Q")
-            if of in SIZES:
-                self.at += SIZES[of] * count
-            else:
-                for _ in range(count):
-                    self.skip(of)
-        else:
-            self.at += SIZES[kind]
