@@ -228,7 +228,7 @@ def test_a_sweep_is_one_table_and_goes_on_where_it_stopped(tmp_path):
 )
 def test_a_capacity_is_searched_for_and_a_second_call_goes_on(tmp_path, limit, verdict):
     options = ("--find-capacity", "--most-users", 2, "--min-targets", 5, "--warmup", 0, "--window", 0.1)
-    with ScriptedServer(lambda _: reply(4, gap_s=0.001)) as server:
+    with ScriptedServer(lambda _: reply(4, gap_s=0.01)) as server:
         done, out = load(server, tmp_path, *options, "--line-ttft", limit, "--line-speed", 0.1)
         assert done.returncode == 0, done.stderr
         made = len(server.received)
