@@ -15,7 +15,7 @@ import yaml
 import synthetic
 from servebench import claims, configuration, schema, tables, verdicts
 from servebench.marks import mark
-from servebench.report import choice, content, evaluated, first, published, ranges
+from servebench.report import choice, content, evaluated, first, published
 from servebench.report import page as page_
 from servebench.words import LANGUAGES, labels, marks, spoken
 from servebench.words import claims as spoken_claims
@@ -258,12 +258,6 @@ def test_no_link_leads_out_of_the_page() -> None:
     assert any(link.startswith("#") for link in links)
     assert all(link.startswith(("#", "data:text/csv")) for link in links)
     assert {link[1:] for link in links if link.startswith("#")} <= set(re.findall(r' id="([^"]+)"', page))
-
-
-def test_what_reads_the_same_is_not_told_apart() -> None:
-    one, other = ({"output_tok_s_min": v, "output_tok_s_max": v} for v in (200.9, 201.2))
-    assert ranges.overlap(one, other, "output_tok_s")
-    assert not ranges.overlap(one, {"output_tok_s_min": 201.6, "output_tok_s_max": 203.0}, "output_tok_s")
 
 
 def test_the_machine_stands_with_its_cores_and_memory_where_they_are_known() -> None:
