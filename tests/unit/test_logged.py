@@ -53,6 +53,24 @@ def test_what_the_log_has_twice_and_we_once_stays_unknown(record: Record) -> Non
     assert told == [None if prompt == prompts[0] else prompt // 4 for prompt in prompts]
 
 
+def test_a_request_that_we_broke_off_may_be_in_the_log_as_a_whole(record: Record) -> None:
+    """The last request, of the first one's prompt, is broken off, but the server finishes it: the log has it twice."""
+    rows = record.requests.to_pylist()
+    first, *_, before, last = sorted(range(len(rows)), key=lambda place: rows[place]["sent_ns"])
+    served = {name: [*column] for name, column in record.served.items()}
+    served["all_prompt_tokens"][last] = rows[first]["prompt_tokens"]
+
+    def told(prompt_id: str) -> list[int | None]:
+        rows[last] |= {"status": "cancelled", "prompt_id": prompt_id, "prompt_tokens": None, "completion_tokens": None}
+        requests = pa.Table.from_pylist(rows, record.requests.schema)
+        return completed(replace(record, requests=requests, served=served))["cached_tokens"].to_pylist()
+
+    quarter = [row["prompt_tokens"] // 4 for row in rows]
+    for prompt_id in (rows[first]["prompt_id"], "of unknown length"):
+        assert told(prompt_id)[:last] == quarter[:last]
+    assert told(rows[before]["prompt_id"])[first] is None, "it had another prompt, so that the log has one too many"
+
+
 def test_what_replies_tell_is_not_taken_from_the_log(record: Record) -> None:
     (told, *_) = synthetic.records_of([CELL], synthetic.plan_of([CELL]))
     assert completed(replace(told, served=record.served)) is told.requests
