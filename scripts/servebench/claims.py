@@ -24,6 +24,7 @@ _COMPARED: Mapping[str, tuple[str, ...]] = {
     "too_few_questions": ("target", "baseline", "measure", "questions"),
     "not_judged": ("target", "baseline", "measure", "reasons"),
 }
+_LOAD = ("mode", "rate")  # of loading; requests per second in an open loop
 _SEARCHED = ("objective", "spans", "gaps", "open", "measurements", "valid")
 # means: by setting, its output, memory, USD for a million tokens and answers; beyond: those that surely miss the line.
 _CHOICE = ("choose", "means", "beyond", "unsure", "absent")
@@ -36,12 +37,12 @@ KINDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "targets_failed": ("planned", "targets"),
     },
     "level": {
-        "met": ("ttft_p95_s", "user_tok_s", "valid"),
-        "missed": ("limits", "line", "ttft_p95_s", "user_tok_s", "failures", "requests", "valid"),
-        "failed": ("failed", "rounds"),
-        "few_requests": ("requests", "wanted", "lacking", "valid"),
-        "few_rounds": ("measured", "rounds", "valid"),
-        "not_measured": (),
+        "met": ("line", "ttft_p95_s", "user_tok_s", "valid", *_LOAD),
+        "missed": ("limits", "line", "ttft_p95_s", "user_tok_s", "failures", "requests", "valid", *_LOAD),
+        "failed": ("failed", "rounds", *_LOAD),
+        "few_requests": ("requests", "wanted", "lacking", "valid", *_LOAD),
+        "few_rounds": ("measured", "rounds", "valid", *_LOAD),
+        "not_measured": _LOAD,
     },
     "capacity": {
         "bracketed": ("met", "next", "next_verdict", "met_above", "valid"),
@@ -94,13 +95,13 @@ KINDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "under_load": _COMPARED,
     "cost": {
-        "per_token": ("usd", "price", "within", "valid"),
+        "per_token": ("usd", "price", "within", "valid", *_LOAD),
         "per_person": ("persons", "price", "hours", "valid"),  # persons: a list of [pause, least, most USD a month]
         "start": ("seconds", "usd", "price"),
         "idle": ("minutes", "usd", "price"),
         "no_price": (),
     },
-    "energy": {"per_token": ("joules", "within", "valid")},
+    "energy": {"per_token": ("joules", "within", "valid", *_LOAD)},
     "memory": {
         "used": ("gib", "memory"),
         "share": ("gib", "memory"),
@@ -113,13 +114,15 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """Hold one claim, a row of the table `verdicts`.
 
     `subjects`: names of settings or targets; `rounds`, `requests`, `questions`: how much evidence the claim rests on,
-    None for other kinds of evidence; `confidence`: that the claim is true, 0 to 1; `error_rate`: share of pages with a
+    None for other kinds of evidence; `several`: the experiment has several runs, so that
+    sentences name this one; `confidence`: that the claim is true, 0 to 1; `error_rate`: share of pages with a
     false claim of this kind; `caveats`: marks that weaken the claim; `rows`: "run/setting/users" of the rows behind it.
     """
 
     kind: str
     verdict: str
     run: str | None = None
+    several: bool = False
     subjects: Sequence[str] = ()
     users: int | None = None
     figure: str | None = None
@@ -141,6 +144,7 @@ SCHEMA = schema.schema("""
 kind text! of those in docs/verdicts.md
 verdict text! what is claimed: of each kind one of those in docs/verdicts.md
 run text
+several bool! the experiment has several runs
 subjects texts! settings or targets it is about
 users int number of users it is about
 figure text figure or measure it is about

@@ -21,7 +21,6 @@ from servebench import plan as planning
 from servebench.charts import CHARTS
 from servebench.engines import ADAPTERS
 from servebench.faults import Fault
-from servebench.load.modes import MODES
 from servebench.machine import cpus
 from servebench.machine.infrastructure import api_key
 from servebench.outlook import duration, inventory
@@ -242,7 +241,7 @@ class Targets:
     def searches(self) -> Iterator[Job]:
         """Yield the rules of the searches for how many users each setting serves; a schedule has no users to vary."""
         for rank, setting in enumerate(self.plan.settings.values()):
-            if not MODES[setting.workload["mode"]].scheduled:
+            if not setting.scheduled:
                 yield self._search(setting, rank)
 
     def _search(self, setting: Setting, rank: int) -> Job:

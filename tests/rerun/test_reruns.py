@@ -296,7 +296,7 @@ def test_snakemakes_own_report_has_every_chart_with_category_and_caption(after):
         "user_by_users.html": ("Waiting", "waiting"),
         "memory.html": ("Memory and cost", "means"),
         "quality.html": ("Answers", "answers"),
-        "ratios.html": ("Single changes", "changes"),
+        "ratios.html": ("Against the control", "changes"),
         "client_error.html": ("Trust", "trust"),
         "index.html": ("Page", "page"),
         "concurrency.json": ("Data", "data"),

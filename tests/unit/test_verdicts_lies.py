@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from math import floor
 from typing import Any
 
 import msgspec
 import pytest
 
+import synthetic
 from judged import both, concluded, only, plan_of, row
 from servebench import verdicts
 from servebench.claims import Claim
+from servebench.load.objective import Objective
 from servebench.marks import mark
 from servebench.plan import Plan
+from servebench.tables.catalogue import SCHEMAS
+from servebench.tables.files import table
 from servebench.words.claims import said
+from servebench.words.marks import translated
 
 USERS = tuple(range(1, 14))
 NAMES = ("llama-np16", "llama-np64")
@@ -288,3 +295,158 @@ def test_a_gap_below_is_no_denial_of_the_miss_above() -> None:
     )
     assert "not with more" not in said(claim)["en"] and "misses it with 4." in said(claim)["en"]
     assert "4 人では下回ります" in said(claim)["ja"]
+
+
+def opened(names: Iterable[str], users: Iterable[int], **changes: Any) -> Plan:
+    plan = plan_of({name: tuple(users) for name in names})
+    for name in names:
+        plan = changed(plan, name, workload=plan.settings[name].workload | {"mode": "open", "rate": 4.0} | changes)
+    return plan
+
+
+def test_an_open_loop_is_asked_requests_a_second_and_serves_no_users() -> None:
+    """The schedule decides the output, so nobody leads; twice the connections are no queue and no capacity."""
+    plan = msgspec.structs.replace(opened(NAMES, (16, 32)), cost={"price_per_hour": 3.6})
+    plan = msgspec.structs.replace(plan, objectives={"chat": Objective(limits={"ttft_p95_s": 2.0}, min_targets=20)})
+    output = {"llama-np16": 400.0, "llama-np64": 401.0}
+    rows = [
+        one
+        for name in NAMES
+        for n in (16, 32)
+        for one in both(plan, name, n, output_tok_s=output[name], e2e_mean_s=5.0, joules_per_token=2.0)
+    ]
+    found = concluded(plan, rows)
+    assert {claim.kind for claim in found} == {"coverage", "level", "cost", "energy", "score"}
+    assert {claim.verdict for claim in found if claim.kind == "level"} == {"met"}
+    english, japanese = texts(found)
+    assert english.count("At 4.00 requests/s") == 8 and "user" not in english
+    assert japanese.count("毎秒 4.00 件の依頼で") == 8 and " 人" not in japanese
+    assert {claim.kind for claim in verdicts.headline(found)} == {"level", "score"}
+
+
+def test_a_trace_that_misses_is_no_miss_by_users() -> None:
+    plan = opened(NAMES[:1], (16,), mode="trace", rate=None)
+    found = concluded(plan, both(plan, "llama-np16", 16, ttft_p95_s=9.0, user_tok_s=2.0))
+    assert (only(found, "level").verdict, only(found, "level").values["mode"]) == ("missed", "trace")
+    english, japanese = texts(found)
+    assert "user" not in english and "trace" in english and " 人" not in japanese
+
+
+def test_all_else_in_which_the_rows_of_a_pair_differ_is_named() -> None:
+    plan = plan_of(dict.fromkeys(NAMES, USERS))
+    old = {"engine_version": "b4000", "engine_build": "old", "model_sha256": "a" * 64, "protocol": 1, "device": "n1/0"}
+    new = {"engine_version": "b9000", "engine_build": "new", "model_sha256": "b" * 64, "protocol": 2, "device": "n2/7"}
+    rows = many(plan, {"llama-np16": 100.0}, **old) + many(plan, {"llama-np64": 150.0}, **new)
+    pair = only(concluded(plan, rows), "pair", users=8)
+    assert pair.values["differs"] == ["slots", "engine_version", "model_sha256", "device", "protocol"]
+    told = said(pair)
+    assert "the number of slots, the version of the server software, the content of the model file" in told["en"]
+    assert "サーバーソフトの版" in told["ja"] and "測定手順の版" in told["ja"]
+
+
+def test_other_cpus_are_a_difference_and_with_other_slots_no_pair() -> None:
+    plan = plan_of(dict.fromkeys(NAMES, USERS))
+    plan = changed(plan, "llama-np64", cpus={"server": 32, "load": 2})
+    plan = changed(plan, "llama-np16", cpus={"server": 2, "load": 2})
+    found = concluded(plan, many(plan, {"llama-np16": 100.0, "llama-np64": 150.0}))
+    assert not [claim for claim in found if claim.kind == "pair"]
+    plan = changed(plan, "llama-np64", slots=16)
+    pair = only(concluded(plan, many(plan, {"llama-np16": 100.0, "llama-np64": 150.0})), "pair", users=8)
+    assert pair.values["differs"] == ["cpus.server"] and "the CPUs of the server" in said(pair)["en"]
+
+
+def test_a_handful_of_requests_leads_nothing_where_others_have_enough() -> None:
+    plan = plan_of(dict.fromkeys(NAMES, USERS))
+    few = [r | {"target_requests": 3, "reference_only": True} for r in many(plan, {"llama-np64": 300.0})]
+    leader = only(concluded(plan, many(plan, {"llama-np16": 100.0}) + few), "leader", figure="output_tok_s", users=8)
+    assert (leader.values["first"], leader.values["excluded"]) == ("llama-np16", ["llama-np64"])
+    alone = only(concluded(plan, few), "leader", figure="output_tok_s", users=8)
+    assert alone.values["valid"] is False and "enough requests" in said(alone)["en"]
+
+
+@pytest.mark.parametrize(("share", "told"), [(0.45, True), (0.1, False)])
+def test_a_lead_with_cached_prompts_says_so(share: float, told: bool) -> None:
+    plan = msgspec.structs.replace(plan_of(dict.fromkeys(NAMES, USERS)), cost={"price_per_hour": 3.6})
+    rows = many(plan, {"llama-np16": 100.0})
+    rows += many(plan, {"llama-np64": 300.0}, cached_share=share, e2e_mean_s=5.0)
+    found = concluded(plan, rows)
+    about = {"subjects": ["llama-np64"]}
+    for claim in (
+        only(found, "leader", figure="output_tok_s", users=8),
+        only(found, "pair", users=8),
+        only(found, "capacity", **about),
+        only(found, "people", **about),
+        only(found, "cost", **about),
+    ):
+        texts_of = said(claim)
+        assert ("prompts from the server's cache: 45 %" in texts_of["en"]) is told
+        assert ("キャッシュ" in texts_of["ja"]) is told
+
+
+def test_how_sure_a_level_is_stands_in_its_sentence() -> None:
+    """40 of 40 in time: 1 - 0.95^40 is 87 %; 57 of 60 twice is a coin flip and no more."""
+    plan = plan_of({"llama-np16": (8,)})
+    found = concluded(plan, both(plan, "llama-np16", 8, target_requests=20))
+    assert "(87 % sure to be within the limit)" in said(only(found, "level"))["en"]
+    assert "信頼度 87%" in said(only(found, "capacity"))["ja"] and "87 % sure" in said(only(found, "capacity"))["en"]
+    flip = concluded(plan, both(plan, "llama-np16", 8, in_time_requests=57))
+    level = only(flip, "level")
+    assert level.verdict == "met" and level.confidence is not None and level.confidence < 0.8
+    assert f"TTFT p95 {floor(100 * level.confidence)} % sure" in said(only(flip, "capacity"))["en"]
+    certain = concluded(plan, both(plan, "llama-np16", 8, target_requests=500))
+    assert "over 99 % sure" in said(only(certain, "level"))["en"]
+
+
+def test_a_figure_beside_a_limit_never_reads_as_the_limit() -> None:
+    plan = plan_of({"llama-np16": (8, 16)})
+    rows = both(plan, "llama-np16", 8, ttft_p95_s=1.9996, user_tok_s=10.001)
+    found = concluded(plan, rows + both(plan, "llama-np16", 16, ttft_p95_s=2.004, user_tok_s=9.998))
+    met, missed = (said(only(found, "level", users=n)) for n in (8, 16))
+    assert "1.9996 s" in met["en"] and "10.001 tokens/s" in met["en"] and "1.9996 秒" in met["ja"]
+    assert "2.004 s (at most 2)" in missed["en"] and "9.998 tokens/s for a user (median; at least 10)" in missed["en"]
+    assert "2.004 秒（上限 2 秒）" in missed["ja"] and "1 人あたり（中央値、下限 10）9.998 トークン/秒" in missed["ja"]
+
+
+def test_of_two_runs_every_sentence_names_its_own() -> None:
+    cells = [{"run": run, "setting": name, "users": 8} for run, name in zip(("main", "extra"), NAMES, strict=True)]
+    plan = msgspec.structs.replace(synthetic.plan_of(cells), rounds=2, runs={"main": {}, "extra": {}})
+    rows = [r | {"run": plan.settings[name].run} for name in NAMES for r in both(plan, name, 8)]
+    told = [said(claim) for claim in concluded(plan, rows) if claim.run is not None]
+    assert len(told) > 6
+    assert all(t["en"].startswith(("Run “main”: ", "Run “extra”: ")) for t in told)
+    assert all(t["ja"].startswith(("「main」の測定：", "「extra」の測定：")) for t in told)
+    one = plan_of({"llama-np16": (8,)})
+    assert "Run" not in texts(concluded(one, both(one, "llama-np16", 8)))[0]
+
+
+def test_what_was_discarded_is_named_with_the_first_claims() -> None:
+    plan = plan_of({"llama-np16": (8, 16)})
+    thrown = [
+        dict.fromkeys(SCHEMAS["discarded"].names)
+        | {"run": "main", "setting": "llama-np16", "users": 16, "round": 1 + n % 2, "why": "TTFT looked too high"}
+        | {"discarded_at": "2026-11-30T10:00:00+00:00"}
+        for n in range(6)
+    ]
+    rows = [r for n in (8, 16) for r in both(plan, "llama-np16", n)]
+    (first, *_) = verdicts.headline(concluded(plan, rows, discarded=table("discarded", thrown)))
+    assert (first.verdict, first.values["discarded"]) == ("complete", [["llama-np16", 16, 6]])
+    assert "Discarded on record: llama-np16 with 16 users (6)." in said(first)["en"]
+    assert "llama-np16 16 人（6 件）" in said(first)["ja"]
+    assert verdicts.headline(concluded(plan, rows))[0].kind != "coverage"
+
+
+def test_one_user_one_request_and_one_person_are_said_in_the_singular() -> None:
+    plan = plan_of({"llama-np16": (1,)})
+    found = concluded(plan, [row(plan, "llama-np16", 1, n, e2e_mean_s=90.0) for n in (1, 2)])
+    told = said(only(found, "people"))["en"]
+    assert "the requests of 1 user without pauses are as many as those of 1 person with pauses of 10 s" in told
+    failed = row(plan, "llama-np16", 1, 1, status="failed", reason=[mark("failed", reason="the server died")])
+    english, _ = texts(concluded(plan, [failed]))
+    assert "made: 0, missing: 1" in english
+    assert not re.search(r"\b1 (are|were|who pause\b|users|requests|people)", english)
+
+
+def test_rounds_that_differ_are_marked_with_numbers_for_people() -> None:
+    told = translated(mark("unstable_rounds", figure="output_tok_s", first=1234.5, second=4321.0))
+    assert "1,234 → 4,321" in told["en"] or "1,235 → 4,321" in told["en"]
+    assert "e+" not in told["en"] + told["ja"]

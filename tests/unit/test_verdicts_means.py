@@ -33,12 +33,12 @@ def priced(plan: Plan) -> Plan:
 
 
 def test_people_are_streams_times_reply_and_pause_over_reply() -> None:
-    """16 streams with replies of 10 s: 16 · 20 ÷ 10 = 32 people who pause 10 s, 64 with 30 s, 112 with 60 s."""
+    """16 streams with replies of 10 s: 16 · 20 ÷ 10 = 32 people with pauses of 10 s, 64 with 30 s, 112 with 60 s."""
     plan, rows = served()
     claim = only(concluded(plan, rows), "people")
     assert (claim.verdict, claim.users, claim.values["reply_s"]) == ("arithmetic", 16, [10.0, 10.0])
     assert claim.values["people"] == [[10, 32, 32], [30, 64, 64], [60, 112, 112]]
-    assert "32 people who pause 10 s" in said(claim)["en"] and "not measured" in said(claim)["en"]
+    assert "32 people with pauses of 10 s" in said(claim)["en"] and "not measured" in said(claim)["en"]
     assert "測定ではありません" in said(claim)["ja"]
 
 
@@ -65,16 +65,6 @@ def test_users_who_pause_are_the_people_and_their_streams_are_measured() -> None
     found = concluded(plan, both(plan, "llama-np16", 16, e2e_mean_s=10.0, in_flight_mean=4.0))
     claim = only(found, "people")
     assert (claim.verdict, claim.values["streams"], claim.values["think"]) == ("measured", [4.0, 4.0], "exp:30")
-
-
-def test_an_open_loop_has_no_people() -> None:
-    plan = plan_of({"llama-np16": (16,)})
-    own = plan.settings["llama-np16"]
-    opened = msgspec.structs.replace(own, workload={**own.workload, "mode": "open", "rate": 4.0})
-    plan = msgspec.structs.replace(plan, settings={"llama-np16": opened})
-    found = concluded(plan, both(plan, "llama-np16", 16, e2e_mean_s=10.0))
-    assert only(found, "capacity").users == 16
-    assert not [claim for claim in found if claim.kind == "people"]
 
 
 def test_people_of_a_level_that_is_not_valid_are_not_valid() -> None:

@@ -46,7 +46,7 @@ class Chart:
 
 SPEED = Place("Speed", "speed")
 WAITING = Place("Waiting", "waiting")
-CHANGES = Place("Single changes", "changes")
+CHANGES = Place("Against the control", "changes")
 MEANS = Place("Memory and cost", "means")
 ANSWERS = Place("Answers", "answers")
 TRUST = Place("Trust", "trust")

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from servebench import tables
-from servebench.load.modes import MODES
 from servebench.outlook.inventory import MOST_ROUNDS
 from servebench.plan import from_json, measurement_id, search_spec
 from servebench.sessions.job import Context
@@ -27,7 +26,7 @@ def found(plan_json: str, results: Path) -> list[dict[str, Any]]:
     plan = from_json(plan_json)
     claims = []
     for setting in plan.settings.values():
-        if MODES[setting.workload["mode"]].scheduled:
+        if setting.scheduled:
             continue  # a schedule has no users to vary
         context = Context(
             spec=search_spec(plan, setting),

@@ -16,7 +16,6 @@ from rich.table import Table
 from servebench import ROOT
 from servebench.engines import environment, runtime
 from servebench.faults import Fault
-from servebench.load.modes import MODES
 from servebench.machine import cache, gpu, host
 from servebench.outlook import duration, limits, requirements
 from servebench.plan import Plan
@@ -192,7 +191,7 @@ def predicted(plan: Plan, results: Path, cache_root: Path) -> Iterator[str]:
             yield f"{limit.setting}: {', '.join(parts)}"
     if bandwidth is None:
         yield "the fastest possible stream is not predicted: set runtime.bandwidth_gb_s to the memory's bandwidth"
-    searched = [one for one in plan.settings.values() if not MODES[one.workload["mode"]].scheduled]
+    searched = [one for one in plan.settings.values() if not one.scheduled]
     if searched:
         yield duration.announcement_of_search(plan, searched).removeprefix("servebench: ") + ": snakemake capacity"
 

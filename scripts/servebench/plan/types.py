@@ -13,6 +13,7 @@ import msgspec
 
 from servebench.capacity.search import Search
 from servebench.load.line import Line
+from servebench.load.modes import MODES
 from servebench.load.objective import Objective
 
 
@@ -98,6 +99,11 @@ class Setting(Struct, frozen=True, kw_only=True):
     cpus: dict[str, int] | None = None  # CPUs of the `server` and of the `load` generator; None: whatever there is
     expect: dict[str, bool | int | float | str] = {}  # published facts of this setting (tables/expected.py)
     note: str | dict[str, str] | None = None
+
+    @property
+    def scheduled(self) -> bool:
+        """Return whether a schedule sends the requests (open loop, trace): `users` are then connections, not people."""
+        return MODES[self.workload.get("mode", "closed")].scheduled
 
 
 class TaskSet(Struct, frozen=True, kw_only=True):

@@ -44,7 +44,8 @@ def start(run: str, setting: str) -> str:
 def heatmap(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> dict[str, Any]:
     """Fill the table of setting × users: `users`, and `rows` of a setting with its cells (None where not planned).
 
-    Settings stand in the order of the largest number of users that they serve within the target.
+    `scheduled`: some of the numbers are connections of a schedule, not users. Settings stand in the order of the
+    largest number of users that they serve within the target.
     """
     settings = {setting.name: setting for setting in plan.settings.values() if setting.run == run}
     users = sorted({level for setting in settings.values() for level in setting.users})
@@ -56,20 +57,23 @@ def heatmap(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> dict[str, A
             "setting": settings[name],
             "serves": serves.get(name),
             "cells": [
-                _cell(judged.get((name, level)), found.get((name, level))) if level in settings[name].users else None
+                _cell(judged.get((name, level)), found.get((name, level)), plan)
+                if level in settings[name].users
+                else None
                 for level in users
             ],
         }
         for name in sorted(settings, key=lambda name: -serves.get(name, 0))
     ]
-    return {"users": users, "rows": rows}
+    return {"users": users, "rows": rows, "scheduled": any(setting.scheduled for setting in settings.values())}
 
 
-def _cell(claim: Claim | None, row: Row | None) -> dict[str, Any]:
+def _cell(claim: Claim | None, row: Row | None, plan: Plan) -> dict[str, Any]:
     """Return what one cell shows: its state, TTFT p95 of the slowest round, speed of the slowest, and what missed."""
     cell: dict[str, Any] = {"state": state(claim), "anchor": anchor(row) if row else None, "missed": ()}
     if claim and row and row["rounds"] and claim.verdict != "failed":
-        cell |= {"ttft": digits(row["ttft_p95_s_max"]), "speed": digits(row["user_tok_s_min"])}
+        cell |= {"ttft": digits(row["ttft_p95_s_max"], plan.line.ttft_p95_s)}
+        cell |= {"speed": digits(row["user_tok_s_min"], plan.line.user_tok_s)}
         cell |= {"missed": claim.values.get("limits", ())}
     return cell | {"marks": [*claim.caveats, *(row["failure"] if row else ())] if claim else []}
 

@@ -19,8 +19,13 @@ from servebench.words.marks import phrase
 from servebench.words.numbers import digits, span
 
 # The questions of the first screen with the kinds of claims that answer them, and where on the page the rest is.
-QUESTIONS = (("many", ("capacity", "objective", "people")), ("which", ("leader",)), ("right", ("score",)))
-WHERE = {"many": "h-line", "which": "h-compared", "right": "h-evaluated"}
+QUESTIONS = (
+    ("many", ("capacity", "objective", "people")),
+    ("asked", ("level",)),
+    ("which", ("leader",)),
+    ("right", ("score",)),
+)
+WHERE = {"many": "h-line", "asked": "h-line", "which": "h-compared", "right": "h-evaluated"}
 VERDICTS = ("lower", "higher", "none_detected", "too_few_questions", "not_judged")  # of scores, as they are told
 MOST = 3  # claims of a kind on the first screen
 
@@ -30,7 +35,8 @@ def first(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> dict[str, Any
     found = claims.of(tables, run)
     leading = verdicts.headline(found)
     return {
-        "failures": [claim for claim in leading if claim.kind == "coverage"],
+        "failures": [claim for claim in leading if claim.kind == "coverage" and claim.verdict != "complete"],
+        "discarded": [claim for claim in leading if claim.kind == "coverage" and claim.verdict == "complete"],
         "number": next((number(claim) for claim in leading if claim.kind in ("capacity", "objective")), None),
         "answers": [_answer(name, [claim for claim in leading if claim.kind in kinds]) for name, kinds in QUESTIONS],
         "named": _named(leading, plan),
@@ -119,7 +125,7 @@ def steps(found: Sequence[Claim], leading: Sequence[Claim]) -> list[tuple[str, M
 def _steps(found: Sequence[Claim], leading: Sequence[Claim]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     few = [claim for claim in found if claim.kind == "level" and claim.verdict == "few_requests"]
     for claim in leading:
-        if claim.kind == "coverage":
+        if claim.kind == "coverage" and claim.verdict != "complete":
             yield claim.verdict, {}
         elif claim.kind == "capacity" and claim.verdict == "at_least":
             yield "more_users", {"users": claim.users}

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from servebench.claims import Claim
+from servebench.load.modes import MODES
 from servebench.plan import LINE, Evaluations, Plan
 from servebench.tables.files import rows_of
 from servebench.verdicts.answers import answers, under_load
@@ -29,7 +33,7 @@ def conclude(tables: Mapping[str, pa.Table], plan: Plan) -> list[Claim]:
     judged = levels(tables, plan)
     capacity = capacities(judged)
     about_answers = list(answers(tables, plan))
-    return [
+    found = [
         *(claim for claim in covered if claim.verdict != "complete"),
         *capacity,
         *people(tables, plan, capacity),
@@ -44,13 +48,15 @@ def conclude(tables: Mapping[str, pa.Table], plan: Plan) -> list[Claim]:
         *objectives(tables, plan),
         *means(tables, plan, judged, capacity),
     ]
+    return [msgspec.structs.replace(claim, several=True) for claim in found] if len(plan.runs) > 1 else found
 
 
 def headline(found: Sequence[Claim]) -> list[Claim]:
     """Pick the claims that a reader needs first.
 
-    These are what failed or is missing, the most users that any setting serves and the people they stand for, which
-    setting is ahead at the level where most settings compete, and how the answers compare.
+    These are what failed, is missing or was discarded, the most users that any setting serves and the people they stand
+    for (of a schedule: whether its levels met the line), which setting is ahead at the level where most settings
+    compete, and how the answers compare.
     """
     served = sorted(
         (claim for claim in found if claim.kind == "capacity"),
@@ -64,13 +70,19 @@ def headline(found: Sequence[Claim]) -> list[Claim]:
     scores = [claim for claim in found if claim.kind == "score"]
     telling = [claim for claim in scores if claim.verdict in ("higher", "lower", "not_judged", "no_baseline")]
     return [
-        *(claim for claim in found if claim.kind == "coverage" and claim.verdict != "complete"),
+        *(claim for claim in found if claim.kind == "coverage" and _lacking(claim)),
         *(() if any(claim.values["objective"] == LINE for claim in within) else served),
         *within,
+        *(claim for claim in found if claim.kind == "level" and MODES[claim.values["mode"]].scheduled),
         *(claim for claim in found if claim.kind == "people" and [claim.subjects] == [c.subjects for c in served]),
         *sorted(ahead, key=_telling)[:1],
         *(telling or scores[:1]),
     ]
+
+
+def _lacking(coverage: Claim) -> bool:
+    """Return whether something failed, is missing or was discarded."""
+    return coverage.verdict != "complete" or bool(coverage.values["discarded"])
 
 
 def _telling(leader: Claim) -> tuple[bool, bool, int, int]:
@@ -87,7 +99,7 @@ def _coverage(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[Claim]:
         planned = plan.rounds * sum(len(setting.users) for setting in plan.settings.values() if setting.run == run)
         planned += sum(row["round"] > plan.rounds for row in rows)  # further rounds of a search for a capacity
         failed = [row for row in rows if row["status"] != "ok" or row["failures"] == row["target_requests"] != 0]
-        values = {"planned": planned, "discarded": len(rows_of(tables, "discarded", run))}
+        values = {"planned": planned, "discarded": _discarded(tables, plan, run)}
         counts = {"measured": len(rows) - len(failed), "failed": len(failed), "missing": planned - len(rows)}
         if failed:
             names = list(dict.fromkeys(row["setting"] for row in failed))
@@ -98,6 +110,16 @@ def _coverage(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[Claim]:
             yield Claim(kind="coverage", verdict="complete", run=run, values=values)
     if plan.evaluations:
         yield from _evaluated(tables, plan.evaluations)
+
+
+def _discarded(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> list[list[Any]]:
+    """Count what was discarded: [setting, users, count]; users None for the connections of a schedule."""
+    places = Counter(
+        (row["setting"], row["users"] if name not in plan.settings or not plan.settings[name].scheduled else None)
+        for row in rows_of(tables, "discarded", run)
+        for name in (row["setting"],)
+    )
+    return [[*place, count] for place, count in places.items()]
 
 
 def _evaluated(tables: Mapping[str, pa.Table], asked: Evaluations) -> Iterator[Claim]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from servebench.claims import Claim
 from servebench.plan import Setting
-from servebench.plan.differences import differences
+from servebench.plan.differences import differences, measured_differences
 from servebench.verdicts import noise
 from servebench.verdicts.leaders import ONLY_MEASURED, repeat_noise, rounds_of
 from servebench.verdicts.levels import cells
@@ -59,25 +59,28 @@ def across(
     merged = {("first", *place): rounds for place, rounds in one_cells.items()}
     merged |= {("second", *place): rounds for place, rounds in other_cells.items()}
     known = repeat_noise(merged, figure)
-    found: list[tuple[Matched, list[str], noise.Ratio | None, int]] = []
+    found: list[tuple[Matched, list[str], list[str], noise.Ratio | None, int]] = []
     for match in matched:
-        rounds = [
-            rounds_of(measured.get((setting.run, setting.name, match.users), []), figure)
+        rows = [
+            measured.get((setting.run, setting.name, match.users), [])
             for measured, setting in ((one_cells, match.one), (other_cells, match.other))
         ]
+        rounds = [rounds_of(own, figure) for own in rows]
         if not all(rounds):
             continue
         apart = [part for part in parts(match.one, match.other) if part not in asked]
         ratio = None if apart else noise.ratio(rounds[1], rounds[0], known)
-        found.append((match, apart, ratio, min(map(len, rounds))))
-    chances = [None if ratio is None else ratio.p for _, _, ratio, _ in found]
-    for (match, apart, ratio, count), beyond in zip(found, noise.rejected(chances), strict=True):
+        named = differences(match.one, match.other)
+        named += measured_differences(named, *rows)
+        found.append((match, apart, named, ratio, min(map(len, rounds))))
+    chances = [None if ratio is None else ratio.p for *_, ratio, _ in found]
+    for (match, apart, named, ratio, count), beyond in zip(found, noise.rejected(chances), strict=True):
         values: dict[str, Any] = {"first": match.other.name, "second": match.one.name}
         if ratio is None:
             verdict = "not_comparable"
             values["parts"] = apart
         else:
-            values |= {"differs": ", ".join(differences(match.one, match.other)), "ratio": ratio.ratio}
+            values |= {"differs": named, "ratio": ratio.ratio}
             verdict = "too_few_repeats"
             if ratio.p is not None:
                 values |= {"low": ratio.low, "high": ratio.high}

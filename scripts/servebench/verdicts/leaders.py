@@ -11,10 +11,10 @@ import pyarrow as pa
 from servebench.claims import Claim
 from servebench.marks import Mark, mark
 from servebench.plan import Plan, Setting, canonical
-from servebench.plan.differences import differences
+from servebench.plan.differences import differences, measured_differences
 from servebench.tables.files import Row, rows_of
 from servebench.verdicts import noise
-from servebench.verdicts.levels import Cell, caveats, cells, is_valid
+from servebench.verdicts.levels import Cell, caveats, cells, is_valid, weighing
 from servebench.verdicts.noise import Noise
 
 FIGURES = ("output_tok_s", "user_tok_s")  # higher is better
@@ -54,7 +54,11 @@ def _settings_rows(tables: Mapping[str, pa.Table]) -> dict[Cell, Row]:
 
 
 class _Field:
-    """Hold the settings of one run that compete at one number of users by one figure."""
+    """Hold the settings of one run that compete at one number of users by one figure.
+
+    Levels that are not valid or got too few requests compete only where no other can. Those of a schedule never do: it
+    decides what a server puts out.
+    """
 
     def __init__(
         self,
@@ -69,11 +73,19 @@ class _Field:
         own = [setting for setting in plan.settings.values() if setting.run == run]
         there = {s.name: measured.get((run, s.name, users), []) for s in own if users in s.users}
         self.marks = {name: caveats(found, rows.get((run, name, users))) for name, found in there.items()}
-        complete = {name: found for name, found in there.items() if len(rounds_of(found, figure)) >= plan.rounds}
-        valid = {name: found for name, found in complete.items() if is_valid(found, self.marks[name])}
+        self.settings = {setting.name: setting for setting in own}
+        complete = {
+            name: found
+            for name, found in there.items()
+            if len(rounds_of(found, figure)) >= plan.rounds and not self.settings[name].scheduled
+        }
+        valid = {
+            name: found
+            for name, found in complete.items()
+            if is_valid(found, self.marks[name]) and not any(noted.kind == "few_requests" for noted in self.marks[name])
+        }
         self.valid = bool(valid)
         competing = self._of_one_job(own, valid or complete)
-        self.settings = {setting.name: setting for setting in own}
         self.measured = competing
         self.rounds = {name: rounds_of(found, figure) for name, found in competing.items()}
         # Settings left out of this level: not planned with so many users, or not fit to compete.
@@ -130,7 +142,7 @@ class _Field:
 
     def _caveats(self, order: Sequence[str]) -> list[Mark]:
         """List the first setting's marks, and a mark when the settings' replies differ in length."""
-        marks = list(self.marks[order[0]])
+        marks = weighing(self.marks[order[0]])
         marks += [
             found
             for name in order[1:]
@@ -163,9 +175,10 @@ def work(setting: Setting) -> dict[str, Any]:
 
 
 def pairs(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[Claim]:
-    """Yield a claim about the output of each pair of settings that differ in one thing, at each level that both have.
+    """Yield a claim about the output of each pair of settings planned to differ in one thing, at each common level.
 
-    All pairs are tested as one family.
+    All else in which their measurements differ is named too. A schedule decides what a server puts out, so its settings
+    are not paired. All pairs are tested as one family.
     """
     figure = FIGURES[0]
     measured, rows = cells(tables), _settings_rows(tables)
@@ -175,16 +188,19 @@ def pairs(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[Claim]:
         differs = differences(one, other)
         if one.run != other.run or len(differs) != 1 or differs == ["model"] or work(one) != work(other):
             continue
+        if one.scheduled or other.scheduled:
+            continue
         for users in sorted(set(one.users) & set(other.users)):
             fields = [_valid_rounds(measured, rows, s, users, figure, plan.rounds) for s in (other, one)]
-            if differs[0] == "engine" and _prompts_differ(rows, one, other, users):
-                continue  # not the servers alone differ
             if all(fields):
-                found.append((one, other, users, differs[0], noise.ratio(fields[0], fields[1], known)))
-    for (one, other, users, differ, ratio), beyond in zip(
+                both = [measured[s.run, s.name, users] for s in (one, other)]
+                more = measured_differences(differs, *both)
+                more += ["prompt_tokens"] if _prompts_differ(rows, one, other, users) else []
+                found.append((one, other, users, [*differs, *more], noise.ratio(fields[0], fields[1], known)))
+    for (one, other, users, named, ratio), beyond in zip(
         found, noise.rejected([ratio.p for *_, ratio in found]), strict=True
     ):
-        values = {"first": other.name, "second": one.name, "differs": differ, "ratio": ratio.ratio}
+        values = {"first": other.name, "second": one.name, "differs": named, "ratio": ratio.ratio}
         if ratio.p is None:
             verdict = "too_few_repeats"
         else:
@@ -200,9 +216,21 @@ def pairs(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[Claim]:
             values=values,
             rounds=plan.rounds,
             error_rate=noise.LEVEL if verdict in ("higher", "lower") else None,
-            caveats=list(_lengths_differ({s.name: measured[s.run, s.name, users] for s in (other, one)})),
+            caveats=[
+                *_shared_caveats(measured, rows, (other, one), users),
+                *_lengths_differ({s.name: measured[s.run, s.name, users] for s in (other, one)}),
+            ],
             rows=[f"{one.run}/{s.name}/{users}" for s in (other, one)],
         )
+
+
+def _shared_caveats(
+    measured: Mapping[Cell, Sequence[Row]], rows: Mapping[Cell, Row], both: Sequence[Setting], users: int
+) -> list[Mark]:
+    """List the marks of either setting of a pair that weaken what is said of both."""
+    places = [(setting.run, setting.name, users) for setting in both]
+    marks = [found for place in places for found in weighing(caveats(measured[place], rows.get(place)))]
+    return list(dict.fromkeys(found for found in marks if found.kind in ("cached_prompts", "few_requests")))
 
 
 def _prompts_differ(rows: Mapping[Cell, Row], one: Setting, other: Setting, users: int) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from servebench.claims import Claim
+from servebench.load.modes import MODES
 from servebench.load.objective import Objective
 from servebench.load.percentiles import line_confidence
 from servebench.marks import Mark, mark
@@ -16,10 +17,10 @@ from servebench.plan import Plan, Setting
 from servebench.tables.files import Row, rows_of
 
 Cell = tuple[str, str, int]  # run, setting, users
-# From the share CACHED of cached prompt tokens on, a level gets a mark; from MOSTLY_CACHED_PERCENT on, it is another
-# workload. What all prompts share (a system prompt) may be cached: a tenth of a prompt in the H200 experiment, a
-# quarter in the quick start.
-CACHED, MOSTLY_CACHED_PERCENT = 0.05, 50
+# From the share CACHED of cached prompt tokens on, a level gets a mark; from WEIGHS_PERCENT on, every claim from it
+# says so; from MOSTLY_CACHED_PERCENT on, it is another workload. What all prompts share (a system prompt) may be
+# cached: a tenth of a prompt in the H200 experiment, a quarter in the quick start.
+CACHED, WEIGHS_PERCENT, MOSTLY_CACHED_PERCENT = 0.05, 20, 50
 
 
 def cells(tables: Mapping[str, pa.Table]) -> dict[Cell, list[Row]]:
@@ -37,6 +38,11 @@ def caveats(rounds: Sequence[Row], settings_row: Row | None) -> list[Mark]:
     if cached >= CACHED:
         marks.append(mark("cached_prompts", percent=100 * cached))
     return marks
+
+
+def weighing(marks: Sequence[Mark]) -> list[Mark]:
+    """Leave out cached prompts below WEIGHS_PERCENT: they are said of the level alone."""
+    return [m for m in marks if m.kind != "cached_prompts" or m.values["percent"] >= WEIGHS_PERCENT]
 
 
 def is_valid(rounds: Sequence[Row], marks: Sequence[Mark]) -> bool:
@@ -62,51 +68,57 @@ def level(setting: Setting, users: int, rounds: Sequence[Row], plan: Plan, setti
     good = [row for row in rounds if row["status"] == "ok"]
     failed = [row for row in rounds if row["status"] != "ok" or row["failures"] == row["target_requests"] != 0]
     marks = caveats(good, settings_row)
+    counts = [row["target_requests"] for row in good]
+    unknown = None in counts
+    load = {"mode": setting.workload.get("mode", "closed"), "rate": setting.workload.get("rate")}
+    limits_of_line = {"ttft_p95_s": line.ttft_p95_s, "user_tok_s": line.user_tok_s}
     common: dict[str, Any] = {
         "kind": "level",
         "run": setting.run,
         "subjects": [setting.name],
         "users": users,
         "rounds": len(good),
-        "requests": sum(row["target_requests"] or 0 for row in good),
+        "requests": None if unknown else sum(counts),
         "caveats": marks,
         "rows": [f"{setting.run}/{setting.name}/{users}"],
     }
     if failed:
-        return Claim(**common, verdict="failed", values={"failed": len(failed), "rounds": wanted})
+        return Claim(**common, verdict="failed", values=load | {"failed": len(failed), "rounds": wanted})
     if not good:
-        return Claim(**common, verdict="not_measured")
+        return Claim(**common, verdict="not_measured", values=load)
     objective = Objective.of(line)
     limits = sorted({limit for row in good for limit in _missed(row, objective)})
-    fewest = min(row["target_requests"] or 0 for row in good)
+    fewest = None if unknown else min(counts)
     if limits:
         values = {
             "limits": limits,
-            "line": {"ttft_p95_s": line.ttft_p95_s, "user_tok_s": line.user_tok_s},
+            "line": limits_of_line,
             "ttft_p95_s": over_rounds(good, "ttft_p95_s"),
             "user_tok_s": over_rounds(good, "user_tok_s"),
             "failures": sum(row["failures"] for row in good),
             "requests": common["requests"],
             "valid": is_valid(good, marks),
         }
-        return Claim(**common, verdict="missed", values=values)
-    if fewest < objective.requests:
+        return Claim(**common, verdict="missed", values=load | values)
+    if fewest is None or fewest < objective.requests:
         values = {
             "requests": fewest,
             "wanted": objective.requests,
-            "lacking": objective.requests - fewest,
+            "lacking": None if fewest is None else objective.requests - fewest,
             "valid": is_valid(good, marks),
         }
-        return Claim(**common, verdict="few_requests", values=values)
+        return Claim(**common, verdict="few_requests", values=load | values)
     if len(good) < max(wanted, 2):
         values = {"measured": len(good), "rounds": max(wanted, 2), "valid": is_valid(good, marks)}
-        return Claim(**common, verdict="few_rounds", values=values)
+        return Claim(**common, verdict="few_rounds", values=load | values)
     passes = sum(row["in_time_requests"] for row in good)
     return Claim(
         **common,
         verdict="met",
         confidence=line_confidence(passes, common["requests"]),
-        values={
+        values=load
+        | {
+            "line": limits_of_line,
             "ttft_p95_s": over_rounds(good, "ttft_p95_s"),
             "user_tok_s": over_rounds(good, "user_tok_s"),
             "valid": is_valid(good, marks),
@@ -139,9 +151,14 @@ def levels(tables: Mapping[str, pa.Table], plan: Plan) -> list[Claim]:
 
 
 def capacities(found: Sequence[Claim]) -> list[Claim]:
-    """Say how many users each setting serves within the line: the largest level with no gap below it."""
+    """Say how many users each setting serves within the line: the largest level with no gap below it.
+
+    A schedule's connections are no users: what it was asked and whether the line was met is said by its levels.
+    """
     by_setting: dict[tuple[str | None, str], list[Claim]] = defaultdict(list)
     for claim in found:
+        if MODES[claim.values["mode"]].scheduled:
+            continue
         by_setting[claim.run, claim.subjects[0]].append(claim)
     return [_capacity(own) for own in by_setting.values()]
 
@@ -178,6 +195,6 @@ def _capacity(own: Sequence[Claim]) -> Claim:
         rounds=basis.rounds,
         requests=basis.requests,
         confidence=confidences[-1] if confidences else None,
-        caveats=basis.caveats,
+        caveats=weighing(basis.caveats),
         rows=[row for claim in own for row in claim.rows],
     )

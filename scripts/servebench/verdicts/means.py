@@ -16,7 +16,7 @@ from servebench.engines import ADAPTERS
 from servebench.load.modes import MODES
 from servebench.plan import Plan
 from servebench.tables.files import Row, rows_of
-from servebench.verdicts.levels import Cell, cells, over_rounds
+from servebench.verdicts.levels import Cell, cells, over_rounds, weighing
 
 PAUSES_S = (10, 30, 60)  # between a reply and the next question
 HOURS = 730  # of a month
@@ -34,7 +34,7 @@ def means(
         *_costs_of_people(plan, people(tables, plan, capacity)),
         *_energies(tables, chosen),
         *_memories(tables, plan),
-        *_queues(tables, shown),
+        *_queues(tables, plan, shown),
     ]
 
 
@@ -138,14 +138,14 @@ def _memories(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[Claim]:
         )
 
 
-def _queues(tables: Mapping[str, pa.Table], shown: Mapping[Cell, Claim]) -> Iterator[Claim]:
-    """Yield for each setting how long a first token took with as many users as slots, and with more."""
+def _queues(tables: Mapping[str, pa.Table], plan: Plan, shown: Mapping[Cell, Claim]) -> Iterator[Claim]:
+    """Yield for each setting with users how long a first token took with as many users as slots, and with more."""
     rows = [row for row in rows_of(tables, "queueing") if row["ttft_p50_s_min"] is not None]
     equal = {(row["run"], row["setting"]): row for row in rows if row["multiple"] == 1}
     for row in rows:
         base = equal.get((row["run"], row["setting"]))
         place = (row["run"], row["setting"], row["users"])
-        if base is None or row["multiple"] == 1:
+        if base is None or row["multiple"] == 1 or plan.settings[row["setting"]].scheduled:
             continue
         both = [shown.get((row["run"], row["setting"], users)) for users in (base["users"], row["users"])]
         if None in both:
@@ -167,7 +167,7 @@ def _queues(tables: Mapping[str, pa.Table], shown: Mapping[Cell, Claim]) -> Iter
             figure="ttft_p50_s",
             values=values,
             rounds=min(level.rounds or 0 for level in levels),
-            caveats=list(dict.fromkeys(found for level in levels for found in level.caveats)),
+            caveats=list(dict.fromkeys(found for level in levels for found in weighing(level.caveats))),
             rows=["/".join(map(str, place)), *(row for row in levels[0].rows)],
         )
 
@@ -178,13 +178,14 @@ def _place(level: Claim) -> Cell:
 
 def _about(claim: Claim) -> dict[str, Any]:
     """Return what a claim on the basis of another one takes from it."""
-    names = ("run", "subjects", "rounds", "requests", "caveats", "rows")
-    return {name: getattr(claim, name) for name in names}
+    names = ("run", "subjects", "rounds", "requests", "rows")
+    return {name: getattr(claim, name) for name in names} | {"caveats": weighing(claim.caveats)}
 
 
 def _judged(level: Claim) -> dict[str, Any]:
     within = {"met": True, "missed": False}.get(level.verdict)  # None: cannot be judged
-    return {"within": within, "valid": level.values.get("valid", False)}
+    load = {name: level.values[name] for name in ("mode", "rate")}
+    return load | {"within": within, "valid": level.values.get("valid", False)}
 
 
 def _measured(rounds: Sequence[Row], figure: str) -> list[float] | None:

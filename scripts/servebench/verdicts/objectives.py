@@ -14,11 +14,11 @@ from servebench.claims import Claim
 from servebench.load.objective import Objective, Outcome
 from servebench.plan import LINE, Plan, Setting
 from servebench.tables.files import Row, rows_of
-from servebench.verdicts.levels import Cell, caveats
+from servebench.verdicts.levels import Cell, caveats, weighing
 
 
 def objectives(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[Claim]:
-    """Yield a claim for each setting and named objective, and for the line where its users were searched for."""
+    """Yield a claim for each setting with users and named objective, and for the line where they were searched for."""
     measured: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in rows_of(tables, "measurements"):
         measured[row["run"], row["setting"]].append(row)
@@ -26,7 +26,7 @@ def objectives(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[Claim]:
     for setting in plan.settings.values():
         rows = measured[setting.run, setting.name]
         for name, objective in plan.judged_by.items():
-            if rows and (name != LINE or setting.name in plan.searched):
+            if rows and not setting.scheduled and (name != LINE or setting.name in plan.searched):
                 yield stated(setting, name, objective, rows, marked)
 
 
@@ -66,6 +66,6 @@ def stated(
         values=values,
         rounds=max(map(len, evidence.values())),
         confidence=None if verdict == "unsure" else CONFIDENCE,
-        caveats=caveats(kept, (marked or {}).get((setting.run, setting.name, found.lower or 0))),
+        caveats=weighing(caveats(kept, (marked or {}).get((setting.run, setting.name, found.lower or 0)))),
         rows=[f"{setting.run}/{setting.name}/{users}" for users in sorted(evidence)],
     )

@@ -20,7 +20,7 @@ _COUNTED = (
 
 
 # Singular of each counted plural.
-COUNTED = {f"{noun}s": noun for noun in _COUNTED} | {"replies": "reply"}
+COUNTED = {f"{noun}s": noun for noun in _COUNTED} | {"replies": "reply", "people": "person"}
 _ONE = re.compile(rf"(?<![\d.,–-])1 ((?:target )?)({'|'.join(COUNTED)})\b")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import floor
 from typing import Any
 
 from servebench.claims import Claim
@@ -11,12 +12,13 @@ from servebench.words.numbers import digits
 
 _STOP = {"en": " ", "ja": ""}
 _LIMITED = ("ttft_p95_s", "user_tok_s")
+_SUREST = 99  # percent; beyond it "over 99 %" is said
 LINE = "line"  # the objective that sentences call the target
-_RANGES = (*_LIMITED, "ttft_p50_s", "base_ttft_p50_s", "reply_s", "streams", "usd", "seconds", "joules")
+_RANGES = ("ttft_p50_s", "base_ttft_p50_s", "reply_s", "streams", "usd", "seconds", "joules")
 
 
-# Marks that weaken a comparison itself, and are said with it; the marks of its rows stand with the rows.
-_UNLIKE = ("reply_lengths_differ", "other_prompt_tokens")
+# Marks that weaken what is concluded itself, and are said with it; the other marks of its rows stand with the rows.
+_WEAKENING = ("reply_lengths_differ", "other_prompt_tokens", "cached_prompts", "few_requests")
 
 
 def said(claim: Claim) -> dict[str, str]:
@@ -44,7 +46,8 @@ def _said(claim: Claim, language: str) -> str:
     if claim.figure in entry:
         entry = entry[claim.figure]
     filled = _values(claim, language)
-    sentences = [entry[language].format(**filled)]
+    run = labels()["claims"]["run"][language].format(run=claim.run) if claim.several and claim.run else ""
+    sentences = [run + entry[language].format(**filled)]
     also = (
         "memory_compared",
         "gaps",
@@ -68,7 +71,7 @@ def _said(claim: Claim, language: str) -> str:
         missing |= claim.values.get("next_verdict") == "few_rounds"
         cause = "missing_round" if missing and claim.kind != "leader" else claim.kind
         sentences.append(words(f"claims.also.not_valid.{cause}")[language])
-    caveats = [found for found in claim.caveats if claim.kind == "level" or found.kind in _UNLIKE]
+    caveats = [found for found in claim.caveats if claim.kind == "level" or found.kind in _WEAKENING]
     if caveats:
         told = marks.told(caveats, language)
         sentences.append(labels()["claims"]["also"]["marks"][language].format(marks=told))
@@ -82,6 +85,15 @@ def _values(claim: Claim, language: str) -> dict[str, str]:
     filled: dict[str, str] = {name: _text(value, comma) for name, value in values.items()}
     filled |= {name: _span(values[name], language) for name in _RANGES if name in values}
     filled |= {"users": digits(claim.users), "setting": claim.subjects[0] if claim.subjects else "–"}
+    filled |= {"sure": _sure(claim.confidence, language)}
+    if "mode" in values:
+        load = values["mode"] if values["mode"] in labels()["claims"]["load"] else "users"
+        filled |= {"load": words(f"claims.load.{load}")[language].format(**filled)}
+        per = words(f"claims.per.{'users' if load == 'users' else 'replies'}")[language]
+        filled |= {"per": per.format(limit="")}
+    if "line" in values:
+        line = values["line"]
+        filled |= {name: _span(values[name], language, line[name]) for name in _LIMITED}
     if "engine" in values:
         about = [values["engine"], values["quantization"]]
         named = words("claims.named")[language]
@@ -95,7 +107,12 @@ def _values(claim: Claim, language: str) -> dict[str, str]:
             others = (named.format(name=name, range=_span(ranges[name], language)) for name in values["others"])
             filled |= {"others": comma.join(others)}
     if "limits" in values:
-        filled |= {"limits": comma.join(_limit(limit, values, language) for limit in values["limits"])}
+        least = words("claims.at_least")[language].format(limit=f"{values['line']['user_tok_s']:g}")
+        shown = filled | {"per": per.format(limit=least), "limit_ttft_p95_s": f"{values['line']['ttft_p95_s']:g}"}
+        texts = (words(f"claims.limits.{limit}")[language].format(**shown) for limit in values["limits"])
+        filled |= {"limits": comma.join(texts)}
+    if "discarded" in values:
+        filled |= {"discarded": comma.join(_discarded(item, language) for item in values["discarded"])}
     if "spans" in values:
         spans = ((str(first) if first == last else f"{first}–{last}") for first, last in values["spans"])
         named = words("claims.objectives")[language].format(name=values["objective"])
@@ -171,28 +188,38 @@ def task(name: str) -> dict[str, str]:
     return dict(words(f"claims.tasks.{name}"))
 
 
-def differs(what: str) -> dict[str, str]:
+def differs(names: Sequence[str]) -> dict[str, str]:
     """Say in what two settings differ, in each language; an argument stays as it is."""
-    return dict(labels()["claims"]["differs"].get(what) or dict.fromkeys(LANGUAGES, what))
-
-
-def _limit(limit: str, values: Mapping[str, Any], language: str) -> str:
-    shown = {
-        **{name: _span(values[name], language) for name in _LIMITED},
-        "failures": digits(values["failures"]),
-        "requests": digits(values["requests"]),
+    texts = labels()["claims"]["differs"]
+    return {
+        language: COMMA[language].join(texts[name][language] if name in texts else name for name in names)
+        for language in LANGUAGES
     }
-    limits = {f"limit_{name}": f"{value:g}" for name, value in values["line"].items()}
-    return words(f"claims.limits.{limit}")[language].format(**shown, **limits)
+
+
+def _discarded(item: Sequence[Any], language: str) -> str:
+    setting, users, count = item
+    text = words("claims.discard_of_schedule" if users is None else "claims.discard")[language]
+    return text.format(setting=setting, users=digits(users), count=digits(count))
+
+
+def _sure(confidence: float | None, language: str) -> str:
+    """Write a confidence in whole percent, rounded down."""
+    if confidence is None:
+        return "–"
+    percent = floor(100 * confidence)
+    text = words(f"claims.sure.{'over' if percent >= _SUREST else 'whole'}")[language]
+    return text.format(percent=min(percent, _SUREST))
 
 
 def _reason(reason: Mapping[str, Any], language: str) -> str:
     return words(f"claims.reasons.{reason['kind']}")[language].format(**reason)
 
 
-def _span(ends: Sequence[float] | None, language: str) -> str:
-    """Format a range over the rounds with the dash of the language."""
-    written = numbers.span(*(ends or (None, None)))
+def _span(ends: Sequence[float] | None, language: str, limit: float | None = None) -> str:
+    """Format a range over the rounds with the dash of the language; `limit` as in `numbers.digits`."""
+    low, high = ends or (None, None)
+    written = numbers.span(low, high, limit)
     return _span_dash(written, language) if ends else written
 
 

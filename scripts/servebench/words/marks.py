@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import json
+import string
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from servebench.marks import Mark
 from servebench.words import COMMA, LANGUAGES, labels, singular
+from servebench.words.numbers import digits
+
+
+class _Texts(string.Formatter):
+    """Fill in texts; a number without a format of its own is written for people."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        return digits(value) if isinstance(value, float) and not format_spec else format(value, format_spec)
+
+
+_TEXTS = _Texts()
 
 
 def translated(mark: Mark) -> dict[str, str]:
@@ -15,7 +27,7 @@ def translated(mark: Mark) -> dict[str, str]:
     texts = _texts(mark.kind)
     return {
         language: singular(
-            texts[language].format(**{name: _said(value, name, language) for name, value in mark.values.items()})
+            _TEXTS.vformat(texts[language], (), {n: _said(value, n, language) for n, value in mark.values.items()})
         )
         for language in LANGUAGES
     }

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 
+_PLACES = 15  # decimal places that a double can have
 
-def digits(value: float | None) -> str:
+
+def digits(value: float | None, limit: float | None = None) -> str:
     """Format a number: three significant digits and at most two decimal places, – for None.
 
-    Two significant digits below 0.01, counts in full, commas between thousands.
+    Two significant digits below 0.01, counts in full, commas between thousands. A number other than `limit` gets as
+    many decimal places as it takes to read otherwise.
     """
     if value is None or math.isnan(value):
         return "–"
@@ -18,10 +21,15 @@ def digits(value: float | None) -> str:
         return "0"
     size = math.floor(math.log10(abs(value)))
     places = min(max(0, 2 - size), 2) if size >= -2 else 1 - size
+    while value != limit and places < _PLACES and round(value, places) == limit:
+        places += 1
     return f"{value:,.{places}f}"
 
 
-def span(low: float | None, high: float | None) -> str:
-    """Format a range as `404–413`, as one number when both ends read the same, as – when nothing was measured."""
-    a, b = digits(low), digits(high)
+def span(low: float | None, high: float | None, limit: float | None = None) -> str:
+    """Format a range as `404–413`, as one number when both ends read the same, as – when nothing was measured.
+
+    `limit` as in `digits`.
+    """
+    a, b = digits(low, limit), digits(high, limit)
     return a if a == b else f"{a}–{b}"
