@@ -18,7 +18,6 @@ import pyarrow as pa
 from servebench.capacity.judging import DRIFT
 from servebench.capacity.search import Answer, answer
 from servebench.claims import Claim
-from servebench.load.modes import MODES
 from servebench.load.objective import Objective
 from servebench.plan import Plan, Setting, canonical
 from servebench.tables.files import Row, rows_of
@@ -95,7 +94,7 @@ def _jobs(tables: Mapping[str, pa.Table], plan: Plan, scores: Sequence[Claim]) -
     jobs: dict[tuple[str, str, str], list[_Option]] = defaultdict(list)
     for setting in plan.settings.values():
         own = {users: found for (*place, users), found in measured.items() if place == [setting.run, setting.name]}
-        if not own or MODES[setting.workload.get("mode", "closed")].scheduled:
+        if not own or setting.scheduled:
             continue
         evidence = {users: {row["round"]: line.outcome(row) for row in found} for users, found in own.items()}
         option = _Option(
