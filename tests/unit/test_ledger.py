@@ -391,7 +391,7 @@ def test_above_failures_it_never_says_nothing_left(tmp_path: Path) -> None:
 def test_status_opens_with_the_claims_of_the_run_unless_something_was_measured_since(tmp_path: Path) -> None:
     plan = synthetic.plan_of([{"run": "main", "setting": "llama-np4", "users": 1}])
     layout = Layout(tmp_path / plan.experiment)
-    values = {"planned": 2, "measured": 1, "failed": 1, "missing": 0, "discarded": 0, "settings": ["llama-np4"]}
+    values = {"planned": 2, "measured": 1, "failed": 1, "missing": 0, "discarded": [], "settings": ["llama-np4"]}
     layout.tables.mkdir(parents=True)
     pq.write_table(claims.table([Claim(kind="coverage", verdict="failures", values=values)]), layout.table("verdicts"))
     assert status.report(plan, tmp_path)[0][0].startswith("1 of 2 planned measurements failed (llama-np4)")

@@ -93,7 +93,7 @@ def test_numbers_read_as_people_write_them() -> None:
     assert english == [
         "replies with reasoning: 1",
         "for reference only: 1 target request",
-        "rounds differ by 20 % or more: TTFT p95, s 1.23 → 0.5",
+        "rounds differ by 20 % or more: TTFT p95, s 1.23 → 0.50",
         "unsteady window: output of its second half ÷ output of its first = 0.67",
         "others used the device: 12 samples of 5 % or more",
     ]

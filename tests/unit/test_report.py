@@ -201,6 +201,7 @@ def test_the_cells_of_the_heat_map_have_the_state_that_was_concluded() -> None:
 
 def test_a_level_is_shown_as_certain_from_a_confidence_of_95_percent_and_never_where_it_is_not_valid() -> None:
     values = {"ttft_p95_s": [0.1, 0.2], "user_tok_s": [20.0, 21.0], "valid": True}
+    values |= {"line": {"ttft_p95_s": 2.0, "user_tok_s": 10.0}, "mode": "closed", "rate": None}
 
     def level(confidence: float, valid: bool = True) -> claims.Claim:
         return claims.Claim(kind="level", verdict="met", confidence=confidence, values=values | {"valid": valid})
