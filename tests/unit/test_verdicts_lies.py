@@ -376,7 +376,7 @@ def test_a_lead_with_cached_prompts_says_so(share: float, told: bool) -> None:
         only(found, "pair", users=8),
         only(found, "capacity", **about),
         only(found, "people", **about),
-        only(found, "cost", **about),
+        only(found, "cost", verdict="per_token", **about),
     ):
         texts_of = said(claim)
         assert ("prompts from the server's cache: 45 %" in texts_of["en"]) is told
