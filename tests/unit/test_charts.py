@@ -32,13 +32,30 @@ PNG = b"\x89PNG\r\n\x1a\n"
 EVALUATIONS = ("quality",)
 
 
+def depth_row(prompt_tokens: int, **lows: float) -> dict[str, Any]:
+    """A setting with such prompts; the larger round of each figure is 20 above the smaller."""
+    place = {"run": f"main-{prompt_tokens}", "setting": f"np4-{prompt_tokens}", "users": 1, "marks": []}
+    ends = {f"{name}_{end}": low + more for name, low in lows.items() for end, more in (("min", 0), ("max", 20))}
+    series = {"series": "np4", "engine_kind": "llama-server", "prompt_tokens": prompt_tokens, "reply_tokens": "128"}
+    return place | ends | series
+
+
+DEPTH = tables.table(
+    "depth",
+    [
+        depth_row(128, prompt_tokens_p50=128.0, prompt_tok_s=900.0, user_tok_s=55.0),
+        depth_row(4096, prompt_tokens_p50=4096.0, prompt_tok_s=700.0, user_tok_s=41.0),
+    ],
+)
+
+
 @cache
 def small() -> tuple[dict[str, pa.Table], Plan]:
     cells = synthetic.quickstart_cells()
     plan = synthetic.plan_of(cells, "quickstart")
     records = list(synthetic.records_of(cells, plan, window_s=10, machine=synthetic.LAPTOP))
     made = synthetic.from_records(records, [], plan)
-    return concluded(made | synthetic_answers.made()[1], plan), plan
+    return concluded(made | {"depth": DEPTH} | synthetic_answers.made()[1], plan), plan
 
 
 def concluded(content: dict[str, pa.Table], plan: Plan) -> dict[str, pa.Table]:
@@ -90,7 +107,7 @@ def full() -> tuple[dict[str, pa.Table], Plan]:
     ]
     plan = synthetic.plan_of(cells)
     made = synthetic.from_records(list(synthetic.records_of(cells, plan)), [], plan)
-    return concluded(made | synthetic_answers.made()[1], plan), plan
+    return concluded(made | {"depth": DEPTH} | synthetic_answers.made()[1], plan), plan
 
 
 def plots(specification: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -109,7 +126,7 @@ def test_configured_sizes_are_those_of_the_plots_and_panels_share_the_width(name
         for sizes in ({}, {"width": 1234, "height": 123})
     )
     assert len(usual) == len(asked) > 0
-    beside = {"output_by_users": 2, "user_by_users": 2, "ttft_by_users": 2, "ttft_ecdf": 3}
+    beside = {"output_by_users": 2, "user_by_users": 2, "ttft_by_users": 2, "ttft_ecdf": 3, "depth": 2}
     assert {plot["width"] for plot in asked} == {1234 // beside.get(name, 1)}
     assert {plot["width"] for plot in usual}.isdisjoint({plot["width"] for plot in asked})
     for before, after in zip(usual, asked, strict=True):
@@ -148,6 +165,8 @@ def points_of(name: str) -> Iterator[tuple[Any, ...]]:
             yield row["users"], row["round"], row["ttft_s"][-1], len(row["ttft_s"]) / total
     elif name == "quality":
         yield from ((row["target"], row["low"], row["high"]) for row in rows)
+    elif name == "depth":
+        yield from ((r["prompt_tokens"], r[f"{f}_min"], r[f"{f}_max"]) for r in made[name].to_pylist() for f in SPEEDS)
     elif name == "unstable":
         yield from ((min(1, row["ratio"]), max(1, row["ratio"])) for row in rows[:20])
     elif name == "client_error":
@@ -159,11 +178,13 @@ def points_of(name: str) -> Iterator[tuple[Any, ...]]:
         yield from ((r["second"], r["running"], r["output_tok_s"]) for r in own if r["second"] < last)
 
 
+SPEEDS = ("prompt_tok_s", "user_tok_s")
 SHOWN = {
     **dict.fromkeys(("ratios", "slow_requests", "unstable"), ("low", "high")),
     "tradeoff": ("users", "x_min", "y_max"),
     "quality": ("target", "low", "high"),
     "memory": ("measured",),
+    "depth": ("prompt_tokens", "low", "high"),
     "ttft_ecdf": ("users", "round", "s", "share"),
     "client_error": ("users", "error"),
     "timeline": ("second", "running", "output_tok_s"),

@@ -60,6 +60,7 @@ CHARTS: Mapping[str, Chart] = {
         Chart("output_by_users", WAITING, ("setting", "users", "range", "marks"), ("leader",)),
         Chart("user_by_users", WAITING, ("setting", "users", "range", "marks"), ("capacity",)),
         Chart("ttft_by_users", WAITING, ("setting", "users", "range", "marks"), ("capacity",)),
+        Chart("depth", SPEED, ("series", "prompt_tokens", "users", "prefill", "decode", "marks"), of_runs=False),
         Chart("ttft_ecdf", WAITING, ("setting", "users", "round", "p50", "p90", "p95", "p99")),
         Chart("slow_requests", WAITING, ("name", "kind", "share", "low", "high")),
         Chart("ratios", CHANGES, ("group", "name", "text", "marks")),

@@ -505,6 +505,43 @@ session_id text which launch
 """,
     ),
     Table(
+        name="depth",
+        row="a setting with prompts of a fixed length, in which alone it differs from others, with the fewest users",
+        made="depth.depth",
+        of=("settings", "asked_settings"),
+        columns="""
+series text! what the names of the series' settings have in common
+run text! name of the run
+setting text! name of the setting
+engine_kind text! llama-server, ollama, vllm, ...
+users int! the fewest simulated users that were measured
+prompt_tokens int! length of the prompts asked for
+reply_tokens text length of the replies asked for, or the most tokens of a reply
+prompt_tokens_p50_min real smaller median of the prompts' lengths over the rounds, as the server counts them
+prompt_tokens_p50_max real larger
+prompt_tok_s_min real prefill speed: smaller median over the rounds
+prompt_tok_s_max real larger
+user_tok_s_min real decode speed: smaller median over the rounds
+user_tok_s_max real larger
+marks marks! as in `settings`
+""",
+    ),
+    Table(
+        name="turns",
+        row="a turn of the conversations of a measurement, over its successful target requests",
+        made="measured.turns",
+        of=("records",),
+        columns=_PLACE
+        + """
+round int! from 1
+turn int! of the conversation, from 1
+requests int! successful target requests
+prompt_tokens_mean real mean prompt length with the history, tokens
+cached_share real share of the prompt tokens that came from the server's cache
+ttft_p50_s real median time to the first token
+""",
+    ),
+    Table(
         name="memory",
         row="a setting: device memory, measured and predicted",
         made="memory.memory",

@@ -16,6 +16,7 @@ from servebench.engines import ADAPTERS
 from servebench.load.figures import measurement_figures
 from servebench.load.line import Line
 from servebench.load.modes import MODES
+from servebench.load.turns import by_turn
 from servebench.machine.identity import Machine
 from servebench.store.measurements import Discarded, Record
 from servebench.store.records import SessionFacts
@@ -268,6 +269,19 @@ def ttft(records: Sequence[Record]) -> pa.Table:
     In an open loop or a trace TTFT counts from when a request was due, as in the figures.
     """
     return table("ttft", (_ttft_row(record) for record in sorted(records, key=order) if record.status == "ok"))
+
+
+def turns(records: Sequence[Record]) -> pa.Table:
+    """List each turn of the conversations of a measurement: its context, what the cache had of it, its TTFT."""
+    return table(
+        "turns",
+        (
+            record.identity.place | turn
+            for record in sorted(records, key=order)
+            if record.status == "ok"
+            for turn in by_turn(completed(record))
+        ),
+    )
 
 
 def _ttft_row(record: Record) -> Row:
