@@ -47,7 +47,7 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
     if not rows:
         return style.nothing("depth", series=0, users="–")
     style = style.sized(400, style.height, len(FIGURES))
-    panels = [_panel([row for row in rows if row["figure"] == kind], rows, style, kind) for kind in FIGURES]
+    panels = [_panel(rows, style, kind) for kind in FIGURES]
     users = sorted({row["users"] for row in rows})
     series = len({row["series"] for row in rows})
     return style.finished(
@@ -55,24 +55,26 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
     )
 
 
-def _panel(own: Sequence[Row], rows: Sequence[Row], style: Style, kind: str) -> Any:
+def _panel(rows: Sequence[Row], style: Style, kind: str) -> Any:
     names = list(dict.fromkeys(row["series"] for row in rows))
     lengths = sorted({row["prompt_tokens"] for row in rows})
-    data = inline(row | {"marks": told(row["marks"], style.language)} for row in own) if own else inline([rows[0]])
-    base = alt.Chart(data).transform_filter(alt.datum.figure == kind)
-    scale = alt.Scale(type="log", base=2, domain=[lengths[0] / 1.15, lengths[-1] * 1.15], nice=False)
+    more = [{"marks": told(row["marks"], style.language), "colour": style.colour(row["engine"])} for row in rows]
+    base = alt.Chart(inline(row | own for row, own in zip(rows, more, strict=True)))
+    base = base.transform_filter(alt.datum.figure == kind)
+    scale = alt.Scale(type="log", base=2, domain=[lengths[0] / 1.3, lengths[-1] * 1.3], nice=False)
     x = alt.X("prompt_tokens:Q", scale=scale, title=style.say("charts.depth.x")).axis(
-        values=lengths, format="~s", labelExpr="datum.value < 1000 ? datum.value : datum.value / 1024 + 'k'", grid=False
+        values=lengths, format="~s", labelExpr="datum.value % 1024 ? datum.value : datum.value / 1024 + 'k'", grid=False
     )
-    high = max((row["high"] for row in own), default=1.0)
+    high = max((row["high"] for row in rows if row["figure"] == kind), default=1.0)
     y_scale = alt.Scale(domain=[0, high * 1.08], nice=False)
     y = alt.Y("middle:Q", scale=y_scale, title=style.say(f"charts.depth.{kind}")).axis(format=",~r", tickCount=6)
-    legend = alt.Legend(orient="bottom", title=None, direction="horizontal", columns=3, symbolStrokeColor=MUTED[0])
+    legend = alt.Legend(
+        orient="bottom", title=None, direction="horizontal", columns=3, symbolSize=900, symbolStrokeColor=MUTED[0]
+    )
     dash = alt.StrokeDash("series:N", legend=legend).scale(
         domain=names, range=[list(DASHES[n % len(DASHES)]) for n in range(len(names))]
     )
-    colours = {row["series"]: style.colour(row["engine"]) for row in rows}
-    colour = alt.Color("series:N", legend=None).scale(domain=names, range=[colours[name] for name in names])
+    colour = alt.Color("colour:N", scale=None)
     tooltip = style.tooltip(setting="setting:N", users="users:Q", range="range:N", marks="marks:N")
     layers = [
         base.mark_line(strokeWidth=1.8).encode(x, y, colour, dash),
