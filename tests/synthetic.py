@@ -7,6 +7,7 @@ exact; each has a TTFT so placed that the nearest-rank p95 is exact, and the spe
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -425,3 +426,25 @@ def from_answers(plan: Plan, evaluated: Sequence[Evaluated], questions: Question
     """Make every table of the evaluations, by name. `evaluated` is in the order of the plan's targets."""
     sources = Sources(plan=plan, evaluated=evaluated, questions=questions)
     return sources.tables(table for table in TABLES if table.needs == "evaluations")
+
+
+def loaded(folder: Path, users: int = 4, model: str = "m", workload: Mapping[str, Any] = {}, **figures: Any) -> Path:
+    """Write a folder as `servebench load` writes it."""
+    meta = {
+        "protocol": 2,
+        "users": users,
+        "started_at": "2026-11-30T12:00:00+00:00",
+        "workload": {"mode": "closed", "prompts": "en-short", "window_s": 20.0} | workload,
+    }
+    meta |= {"target": {"url": "http://127.0.0.1:8000", "model": model, "extra": {}}}
+    summary = {"output_tok_s": 100.0, "user_tok_s": 30.0, "ttft_p95_s": 0.2, "target_requests": 60, "failures": 0}
+    summary |= {
+        "invalid_reasons": [],
+        "valid": True,
+        "meets_line": True,
+        "reference_only": False,
+        "meta": meta,
+    } | figures
+    folder.mkdir(parents=True)
+    (folder / "summary.json").write_text(json.dumps(summary))
+    return folder

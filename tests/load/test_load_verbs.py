@@ -201,8 +201,14 @@ def test_skipped_conversations_are_told(tmp_path):
 
 def test_a_sweep_is_one_table_and_goes_on_where_it_stopped(tmp_path):
     with ScriptedServer(lambda _: reply(4, gap_s=0.001)) as server:
-        done, out = load(server, tmp_path, "--users", "2,1,4", "--requests", 8)
+        files = ("--html", tmp_path / "page.html", "--csv", tmp_path / "figures.csv")
+        done, out = load(server, tmp_path, "--users", "2,1,4", "--requests", 8, *files)
         assert done.returncode == 0, done.stderr
+        assert (tmp_path / "figures.csv").read_bytes() == (out / "sweep.csv").read_bytes()
+        assert "In this one round scripted" in (tmp_path / "page.html").read_text(encoding="utf-8")
+        refused, _ = load(server, tmp_path, "--users", "1,2,4,8", "--requests", 8, *files)
+        assert refused.returncode == 1 and "page.html is there already" in " ".join(refused.stderr.split())
+        assert len(server.received) == 24, "before anything is measured"
         with (out / "sweep.csv").open(encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
         assert [(row["users"], row["target_requests"]) for row in rows] == [("1", "8"), ("2", "8"), ("4", "8")]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -234,34 +233,12 @@ def test_by_name_or_folder_and_a_clear_fault_otherwise(tmp_path: Path, monkeypat
         comparison.read("mine")
 
 
-def loaded(folder: Path, users: int = 4, model: str = "m", **figures: Any) -> Path:
-    """A folder as `servebench load` writes it."""
-    meta = {
-        "protocol": 2,
-        "users": users,
-        "started_at": "2026-11-30T12:00:00+00:00",
-        "workload": {"prompts": "en-short"},
-    }
-    meta |= {"target": {"url": "http://127.0.0.1:8000", "model": model, "extra": {}}}
-    summary = {"output_tok_s": 100.0, "user_tok_s": 30.0, "ttft_p95_s": 0.2, "target_requests": 60, "failures": 0}
-    summary |= {
-        "invalid_reasons": [],
-        "valid": True,
-        "meets_line": True,
-        "reference_only": False,
-        "meta": meta,
-    } | figures
-    folder.mkdir(parents=True)
-    (folder / "summary.json").write_text(json.dumps(summary))
-    return folder
-
-
 def test_folders_of_load_are_compared_and_one_round_each_tells_nothing(tmp_path: Path, capsys: Any) -> None:
-    first, second = loaded(tmp_path / "a"), loaded(tmp_path / "b", output_tok_s=150.0)
+    first, second = synthetic.loaded(tmp_path / "a"), synthetic.loaded(tmp_path / "b", output_tok_s=150.0)
     found = comparison.compare(comparison.read(str(first)), comparison.read(str(second)))
     assert verdicts(found) == {"too_few_repeats"}
     assert pairs(found)[4, "output_tok_s"].ratio == pytest.approx(1.5)
-    other = comparison.read(str(loaded(tmp_path / "c", model="another")))
+    other = comparison.read(str(synthetic.loaded(tmp_path / "c", model="another")))
     assert verdicts(comparison.compare(comparison.read(str(first)), other)) == {"not_comparable"}
     compare.command(str(first), str(second), None)
     assert "too few repeats to tell" in capsys.readouterr().out
@@ -272,7 +249,7 @@ def test_folders_of_load_are_compared_and_one_round_each_tells_nothing(tmp_path:
 def test_a_sweep_of_load_is_compared_at_each_number_of_users(tmp_path: Path) -> None:
     for side in "ab":
         for users in (1, 8):
-            loaded(tmp_path / side / f"users-{users:03d}", users=users)
+            synthetic.loaded(tmp_path / side / f"users-{users:03d}", users=users)
     found = comparison.compare(*(comparison.read(str(tmp_path / side)) for side in "ab"))
     assert sorted({pair.users for pair in found.pairs}) == [1, 8]
 

@@ -6,6 +6,7 @@ import csv
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from secrets import randbits
 from typing import Any
@@ -33,6 +34,7 @@ from servebench.load.turns import by_turn
 from servebench.load.workload import Workload
 from servebench.machine import cache
 from servebench.machine.infrastructure import writable
+from servebench.machine.priority import allow_pandas
 from servebench.machine.untrusted import printable
 from servebench.words import marks
 
@@ -74,14 +76,18 @@ def command(
     processes: int | None,
     seed: int | None,
     line: line_.Line,
+    html: Path | None = None,
+    table: Path | None = None,
 ) -> int:
     """Load a server with one number of users, or with several in turn; write the measurements and print the figures.
 
     A measurement is requests.parquet, chunks.parquet and summary.json, in `out` or, for several numbers of users, in
-    `out/users-N` beside sweep.csv. Those of a sweep that are there already are not made again. Returns the exit status:
-    1 when any request failed, else 0. Raises Fault where another measurement would be overwritten.
+    `out/users-N` beside sweep.csv. Those of a sweep that are there already are not made again. `html` and `table` name
+    files for a page and for the figures as CSV. Returns the exit status: 1 when any request failed, else 0. Raises
+    Fault where another measurement, or a file, would be overwritten.
     """
     writable(out, "--out")
+    check_files(html, table)
     folders = {count: out if len(users) == 1 else out / f"users-{count}" for count in users}
     sweep = len(users) > 1
     kept = {count: whole for count, place in folders.items() if (whole := read_kept(place))}
@@ -120,7 +126,35 @@ def command(
         Console().print(_sweep_table(f"{endpoint.model} · {workload.mode}", rows))
     names = "sweep.csv, users-*/" if sweep else "summary.json, requests.parquet, chunks.parquet"
     Console().print(f"written to {out}/: {names}", highlight=False, soft_wrap=True)
+    if table is not None:
+        _write_csv(table, rows)
+        Console().print(f"the figures are {table}", highlight=False, soft_wrap=True)
+    if html is not None:
+        allow_pandas()  # charts need it
+        from servebench.report import load_page
+        from servebench.tables import loaded
+
+        plan, tables = loaded.read(out, line, name=None)
+        text = load_page.page(plan, tables, scheduled=workload.way.scheduled)
+        html.write_text(text, encoding="utf-8")
+        Console().print(f"the page is {html}", highlight=False, soft_wrap=True)
     return 1 if any(map(_failed, rows)) else 0
+
+
+def check_files(html: Path | None, table: Path | None) -> None:
+    """Raise Fault for a file that cannot be made, before anything is measured."""
+    for path, option, endings in ((html, "--html", (".html", ".htm")), (table, "--csv", (".csv",))):
+        if path is None:
+            continue
+        if path.suffix.lower() not in endings:
+            raise Fault(f"{option}: {path} does not end with {endings[0]}; name a file that does")
+        if path.exists():
+            raise Fault(f"{option}: {path} is there already; name another file, or remove it")
+        writable(path.parent, option)
+    if html and not all(map(find_spec, ("jinja2", "altair"))):
+        raise Fault(
+            "--html: needs the packages of the workflow, which are not installed: pip install servebench[workflow]"
+        )
 
 
 def read_kept(folder: Path) -> Measurement | None:

@@ -291,6 +291,10 @@ def load(
         bool, Option("--find-capacity", help="Search for the most users, or from --rate on the rate, within the line.")
     ] = False,
     most_users: Annotated[int, Option(min=1, help="With --find-capacity: the most users tried.")] = Search.most,
+    html: Annotated[Path | None, Option(help="Also write a page: the answer, curves, all values.")] = None,
+    table: Annotated[
+        Path | None, Option("--csv", help="Also write the figures, a line for each number of users.")
+    ] = None,
 ) -> None:
     """Load any OpenAI-compatible chat server and report what its users would get. Exit code 1 when a request failed."""
     from servebench.cli import load
@@ -332,12 +336,17 @@ def load(
     if find_capacity:
         if users != "1":
             raise typer.BadParameter("--users: is what --find-capacity searches for; leave out one of the two")
+        if html or table:
+            raise typer.BadParameter("--html and --csv: have no effect with --find-capacity; leave them out")
         from servebench.cli import find
 
         status = find.command(endpoint, asked, out, most_users=most_users, processes=processes, seed=seed, line=line)
         raise typer.Exit(status)
     counts = _counts(users)
-    raise typer.Exit(load.command(endpoint, asked, counts, out, processes=processes, seed=seed, line=line))
+    status = load.command(
+        endpoint, asked, counts, out, processes=processes, seed=seed, line=line, html=html, table=table
+    )
+    raise typer.Exit(status)
 
 
 def _counts(users: str) -> list[int]:

@@ -37,6 +37,11 @@ def spare_pandas() -> None:
         sys.meta_path.insert(0, _WithoutPandas())
 
 
+def allow_pandas() -> None:
+    """Undo `spare_pandas`, once the load is over."""
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _WithoutPandas)]
+
+
 class _WithoutPandas(MetaPathFinder):
     def find_spec(self, name: str, *_: object) -> None:
         if name == "pandas":

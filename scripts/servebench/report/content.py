@@ -14,7 +14,7 @@ from servebench import charts, claims
 from servebench.claims import Claim
 from servebench.marks import Mark
 from servebench.outlook import requirements
-from servebench.plan import Plan, canonical
+from servebench.plan import Plan, Setting, canonical
 from servebench.report.fold import Fold, Text
 from servebench.schema import rows
 from servebench.tables.files import Row, rows_of
@@ -82,6 +82,7 @@ def _cell(claim: Claim | None, row: Row | None, plan: Plan) -> dict[str, Any]:
 SIGNS = {
     "sure": "●",
     "met": "○",
+    "once": "○",
     "invalid": "◌",
     "missed": "▽",
     "failed": "×",
@@ -100,6 +101,11 @@ def state(claim: Claim | None) -> str:
     if not claim.values["valid"]:
         return "invalid"
     return "sure" if claim.confidence is not None and claim.confidence >= SURE else "met"
+
+
+def states(found: Sequence[Claim]) -> set[str]:
+    """Return the states that some level has."""
+    return {state(claim) for claim in found if claim.kind == "level"}
 
 
 def values(tables: Mapping[str, pa.Table], run: str) -> list[dict[str, Any]]:
@@ -264,6 +270,11 @@ def machines(tables: Mapping[str, pa.Table], run: str | None = None) -> list[tup
     """List (name, cores, memory in GiB) of each machine that ran a server, once, in the order of the launches."""
     rows = [row for row in rows_of(tables, "sessions", run) if row["machine"]]
     return list(dict.fromkeys((row["machine"], row["cores"], row["machine_memory_gib"]) for row in rows))
+
+
+def workload(setting: Setting) -> list[tuple[str, str]]:
+    """List a setting's workload: name and value as in the configuration."""
+    return [(name, json.dumps(value, ensure_ascii=False)) for name, value in setting.workload.items()]
 
 
 def notes(plan: Plan) -> list[tuple[str, Any]]:

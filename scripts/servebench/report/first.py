@@ -57,7 +57,7 @@ def number(claim: Claim) -> dict[str, Any]:
 
 
 def _answer(name: str, own: Sequence[Claim]) -> dict[str, Any]:
-    return {"question": name, "claims": own[:MOST], "where": WHERE[name]}
+    return {"question": name, "claims": own[:MOST], "said": [], "where": WHERE[name]}
 
 
 def scores(tables: Mapping[str, pa.Table], found: Sequence[Claim]) -> dict[str, Any] | None:

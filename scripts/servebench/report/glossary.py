@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from markupsafe import Markup, escape
 
@@ -18,10 +18,13 @@ def terms() -> Mapping[str, Mapping[str, Mapping[str, str]]]:
     return dict(labels()["page"]["terms"])
 
 
-def linked(page: str) -> str:
-    """Link the first use of each term, in each language, to the glossary."""
+def linked(page: str, keys: Collection[str] | None = None) -> str:
+    """Link the first use of each of these terms, or of all, in each language, to the glossary."""
     left = {
-        language: {str(escape(own["term"][language])): key for key, own in terms().items()} for language in LANGUAGES
+        language: {
+            str(escape(own["term"][language])): key for key, own in terms().items() if keys is None or key in keys
+        }
+        for language in LANGUAGES
     }
 
     def link(text: str, language: str) -> str:
@@ -41,13 +44,14 @@ def linked(page: str) -> str:
     return _TEXT.sub(both, body) + mark + glossary
 
 
-def definitions() -> Markup:
-    """Write every term with its explanation, in both languages."""
+def definitions(keys: Collection[str] | None = None) -> Markup:
+    """Write these terms, or all, with their explanations, in both languages."""
     pair = Markup('<span lang="en">{}</span><span lang="ja">{}</span>')
     entries = (
         Markup('<dt id="term-{}">{}</dt><dd>{}</dd>').format(
             key, pair.format(*own["term"].values()), pair.format(*own["text"].values())
         )
         for key, own in terms().items()
+        if keys is None or key in keys
     )
     return Markup("\n").join(entries)

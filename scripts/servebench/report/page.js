@@ -196,7 +196,7 @@
       table.tBodies[0].append(...rows.map(([, row]) => row));
     });
 
-  document.getElementById("filter").addEventListener("input", (event) => {
+  document.getElementById("filter")?.addEventListener("input", (event) => {
     const wanted = event.target.value.trim().toLowerCase().split(/\s+/);
     const rows = [...document.querySelectorAll(".values tbody tr")];
     for (const row of rows) row.hidden = !wanted.every((word) => row.textContent.toLowerCase().includes(word));
@@ -205,30 +205,33 @@
   });
 
   // Other limits, tried on the measured levels: up to how many users both hold, with no gap below, and what comes then.
-  const limits = document.getElementById("limits"), sliders = ["ttft", "speed"].map((name) => document.getElementById(`limit-${name}`));
-  function limited() {
-    const [ttft, speed] = sliders.map((slider) => {
-      const value = data.limits[slider.id.slice(6)][slider.valueAsNumber];
-      slider.nextElementSibling.textContent = `${value} ${slider.dataset.unit}`;
-      slider.setAttribute("aria-valuetext", `${value} ${slider.dataset.unit}`);
-      return value;
+  const limits = document.getElementById("limits");
+  if (limits) {
+    const sliders = ["ttft", "speed"].map((name) => document.getElementById(`limit-${name}`));
+    function limited() {
+      const [ttft, speed] = sliders.map((slider) => {
+        const value = data.limits[slider.id.slice(6)][slider.valueAsNumber];
+        slider.nextElementSibling.textContent = `${value} ${slider.dataset.unit}`;
+        slider.setAttribute("aria-valuetext", `${value} ${slider.dataset.unit}`);
+        return value;
+      });
+      const stops = (level) => ["×", "?", "…"].includes(level.sign) ? level.sign : level.ttft > ttft ? `TTFT p95 ${level.ttft.toPrecision(3)} s`
+        : level.speed < speed ? `${level.speed.toPrecision(3)} tok/s` : "";
+      for (const table of limits.querySelectorAll("table")) data.limits.runs[table.dataset.limits].forEach(({ levels }, n) => {
+        const end = levels.findIndex(stops), held = end < 0 ? levels : levels.slice(0, end), [, users, then] = table.tBodies[0].rows[n].cells;
+        users.textContent = held.length ? `${held.at(-1).users}${held.some((level) => level.sign) ? " ◌" : ""}` : "–";
+        then.textContent = end < 0 ? "–" : `${levels[end].users}: ${stops(levels[end])}`;
+      });
+    }
+    sliders.forEach((slider, n) => {
+      const offered = data.limits[slider.id.slice(6)];
+      slider.max = offered.length - 1;
+      slider.value = offered.indexOf(data.limits.line[n]);
+      slider.addEventListener("input", limited);
     });
-    const stops = (level) => ["×", "?", "…"].includes(level.sign) ? level.sign : level.ttft > ttft ? `TTFT p95 ${level.ttft.toPrecision(3)} s`
-      : level.speed < speed ? `${level.speed.toPrecision(3)} tok/s` : "";
-    for (const table of limits.querySelectorAll("table")) data.limits.runs[table.dataset.limits].forEach(({ levels }, n) => {
-      const end = levels.findIndex(stops), held = end < 0 ? levels : levels.slice(0, end), [, users, then] = table.tBodies[0].rows[n].cells;
-      users.textContent = held.length ? `${held.at(-1).users}${held.some((level) => level.sign) ? " ◌" : ""}` : "–";
-      then.textContent = end < 0 ? "–" : `${levels[end].users}: ${stops(levels[end])}`;
-    });
+    limited();
+    limits.hidden = false;
   }
-  sliders.forEach((slider, n) => {
-    const offered = data.limits[slider.id.slice(6)];
-    slider.max = offered.length - 1;
-    slider.value = offered.indexOf(data.limits.line[n]);
-    slider.addEventListener("input", limited);
-  });
-  limited();
-  limits.hidden = false;
 
   // A link to what is folded opens it.
   const unfold = () => {

@@ -2,46 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import jinja2
 import pyarrow as pa
 import pyarrow.parquet as pq
 from altair.utils.schemapi import debug_mode
-from markupsafe import Markup
 
-import servebench
 from servebench import charts, claims, verdicts
 from servebench import plan as planning
-from servebench.charts.files import javascript
 from servebench.charts.style import ENGINES, FAINT, INK, LINE, MUTED, PAPER, Style
 from servebench.claims import Claim
 from servebench.plan import Plan
 from servebench.plan.layout import Layout
 from servebench.report import choice, content, evaluated, first, glossary, published
-from servebench.report.spoken import (
-    HERE,
-    attribute,
-    both,
-    claim,
-    counted,
-    hover,
-    mark,
-    own_text,
-    scored,
-    under_load_note,
-)
+from servebench.report.spoken import under_load_note
+from servebench.report.templates import fill
 from servebench.tables import SCHEMAS, read_all
 from servebench.tables import published as published_json
 from servebench.tables.files import Row, rows_of
-from servebench.words import LANGUAGES, labels, words
+from servebench.words import LANGUAGES, words
 from servebench.words.claims import said as claim_said
 from servebench.words.numbers import digits
 
@@ -75,27 +59,25 @@ def build(style: Mapping[str, Any], results: Path) -> Path:
 
 def page(tables: Mapping[str, pa.Table], plan: Plan, style: Mapping[str, Any] | None = None) -> str:
     """Render the page as text. A table that is absent from `tables` is reported as missing."""
-    figures, data = drawn(tables, plan, style or {})
+    figures, data = drawn(tables, plan, style or {}, charts.CHARTS)
     data["limits"] = choice.offered(plan) | {"runs": {run: choice.levels(tables, plan, run) for run in plan.runs}}
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(HERE), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
-    )
-    environment.globals.update(own=own_text, mark=mark, hover=hover, claim=claim, digits=digits)
-    environment.globals.update(told=counted, scored=scored, under_load_note=under_load_note)
-    environment.globals["named"] = _chart_name
-    environment.globals.update(t=partial(both, rounds=plan.rounds), attribute=partial(attribute, rounds=plan.rounds))
     shown = {figure["name"] for figure in figures}
     runs = list(plan.runs)
     found = claims.of(tables)
-    text = environment.get_template("page.html").render(
+    text = fill(
+        "page.html",
+        plan.title if isinstance(plan.title, dict) else dict.fromkeys(LANGUAGES, plan.title),
+        plan.experiment,
+        data,
+        rounds=plan.rounds,
+        print_all=True,
+        under_load_note=under_load_note,
+        named=_chart_name,
         plan=plan,
-        title=plan.title if isinstance(plan.title, dict) else dict.fromkeys(LANGUAGES, plan.title),
         runs=[_run(tables, plan, run, [f for f in figures if f["run"] == run]) for run in runs],
         claims=found,
         first=first.first(tables, plan, runs[0]),
-        measures=labels()["claims"]["measures"],
-        signs=content.SIGNS,
-        states={content.state(said) for said in found if said.kind == "level"},
+        states=content.states(found),
         scores=[said for said in found if said.kind in ANSWERS],
         answers_drawn=[figure for figure in figures if charts.CHARTS[figure["name"]].place is charts.ANSWERS],
         others=[(kind, own) for kind in OTHERS if (own := [said for said in found if said.kind == kind])],
@@ -127,11 +109,6 @@ def page(tables: Mapping[str, pa.Table], plan: Plan, style: Mapping[str, Any] | 
         beside=[*published_json.files(plan), *(f"{name}.parquet" for name in SCHEMAS if name in tables)],
         config=_options("--configfile", () if plan.files == QUICKSTART and not plan.overrides else plan.files),
         overrides=_options("--config", plan.overrides),
-        version=servebench.__version__,
-        css=Markup((HERE / "page.css").read_text(encoding="utf-8")),
-        script=Markup((HERE / "page.js").read_text(encoding="utf-8")),
-        vega=Markup(javascript()),
-        data=Markup(json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")),
         definitions=glossary.definitions(),
     )
     return glossary.linked(text)
@@ -179,14 +156,14 @@ def covered(plan: Plan) -> tuple[str, dict[str, Any]]:
 
 
 def drawn(
-    tables: Mapping[str, pa.Table], plan: Plan, style: Mapping[str, Any]
+    tables: Mapping[str, pa.Table], plan: Plan, style: Mapping[str, Any], names: Iterable[str]
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Draw the charts that have data, and the script's input: specifications by language, data sets, colours."""
+    """Draw these charts where they have data, and make the script's input: specifications, data sets, colours."""
     looks = {language: Style.configured({**style, "language": language}, plan) for language in LANGUAGES}
     figures: list[dict[str, Any]] = []
     specifications: dict[str, dict[str, Any]] = {}
     datasets: dict[str, Any] = {}
-    places = [(name, run) for name in charts.CHARTS for run in charts.runs_with_data(name, tables, list(plan.runs))]
+    places = [(name, run) for name in names for run in charts.runs_with_data(name, tables, list(plan.runs))]
     for name, run in places:
         key = f"{name}-{run}"
         said: dict[str, dict[str, str]] = {}
@@ -232,7 +209,7 @@ def _workloads(plan: Plan) -> list[tuple[str, list[tuple[str, str]]]]:
     for run in plan.runs:
         setting = next((s for s in plan.settings.values() if s.run == run), None)
         if setting:
-            entries = [(name, json.dumps(value, ensure_ascii=False)) for name, value in setting.workload.items()]
+            entries = content.workload(setting)
             entries += [("prompts sha256", setting.prompts_sha256 or "–")]
             entries += [("trace sha256", setting.trace_sha256)] if setting.trace_sha256 else []
             found.append((run, entries))

@@ -18,6 +18,7 @@ from servebench.tables.catalogue import SCHEMAS
 from servebench.tables.files import table
 
 RUN, SETTING = "main", "load"
+LINE = Line()
 
 
 def folders(folder: Path) -> list[Path]:
@@ -26,13 +27,16 @@ def folders(folder: Path) -> list[Path]:
     return [one for one in found if (one / "summary.json").is_file()]
 
 
-def read(folder: Path) -> tuple[Plan, dict[str, pa.Table]]:
-    """Read the measurements of a folder. Raises Fault for a summary of another shape."""
+def read(folder: Path, line: Line = LINE, name: str | None = SETTING) -> tuple[Plan, dict[str, pa.Table]]:
+    """Read the measurements of a folder, made with this line. Raises Fault for a summary of another shape.
+
+    name: of the one setting; the same for all folders, so that they can be compared. None: the model's.
+    """
     summaries = list(_summaries(folder))
     meta = summaries[0]["meta"]
     target, workload = meta["target"], meta["workload"]
     setting = Setting(
-        name=SETTING,
+        name=name or target["model"],
         run=RUN,
         engine=Engine(key="url", kind="url", url=target["url"]),
         model=Model(key=target["model"], name=target["model"]),
@@ -45,10 +49,10 @@ def read(folder: Path) -> tuple[Plan, dict[str, pa.Table]]:
         experiment=folder.name,
         title=folder.name,
         rounds=1,
-        line=Line(),
+        line=line,
         models={target["model"]: setting.model},
         engines={"url": setting.engine},
-        settings={SETTING: setting},
+        settings={setting.name: setting},
         runs={RUN: {}},
     )
     measurements = table("measurements", [_row(setting, summary) for summary in summaries])
@@ -69,7 +73,15 @@ def _summaries(folder: Path) -> Iterator[dict[str, Any]]:
 def _row(setting: Setting, summary: dict[str, Any]) -> dict[str, Any]:
     meta = summary["meta"]
     row: dict[str, Any] = {name: summary.get(name) for name in SCHEMAS["measurements"].names}
-    row |= {"run": RUN, "setting": SETTING, "rank": 0, "users": meta["users"], "round": 1, "status": "ok", "reason": []}
+    row |= {
+        "run": RUN,
+        "setting": setting.name,
+        "rank": 0,
+        "users": meta["users"],
+        "round": 1,
+        "status": "ok",
+        "reason": [],
+    }
     row |= {"engine": setting.engine.key, "engine_kind": setting.engine.kind, "slots": setting.slots, "digest": ""}
     row |= {"model": setting.model.key, "model_name": setting.model.name, "protocol": meta["protocol"]}
     row |= {"started_at": meta["started_at"], "foreign_unknown": 0, "telemetry_samples": 0}
