@@ -233,6 +233,20 @@ def test_by_name_or_folder_and_a_clear_fault_otherwise(tmp_path: Path, monkeypat
         comparison.read("mine")
 
 
+def test_sizes_come_first_at_the_number_of_users_where_most_settings_compete() -> None:
+    found = comparison.compare(experiment({}), experiment({"output_tok_s_min": 200.0, "output_tok_s_max": 208.0}))
+    sizes = comparison.sizes(found)
+    assert [size["en"] for size in sizes] == [
+        "With 4 users B gives 2.00 × the output of A.",
+        "With 4 users B gives each user 1.00 × the speed of A.",
+        "With 4 users TTFT p95 of B is 1.00 × that of A.",
+    ]
+    page = comparison_page.page(found)
+    assert (
+        page.index(sizes[0]["en"]) < page.index("pairs, ") < page.index("dumbbell-output_tok_s") < page.index("h-mixed")
+    )
+
+
 def test_folders_of_load_are_compared_and_one_round_each_tells_nothing(tmp_path: Path, capsys: Any) -> None:
     first, second = synthetic.loaded(tmp_path / "a"), synthetic.loaded(tmp_path / "b", output_tok_s=150.0)
     found = comparison.compare(comparison.read(str(first)), comparison.read(str(second)))
@@ -271,7 +285,7 @@ def test_a_folder_whose_name_is_markup_is_compared_and_no_measurement_is_written
     assert "bold]" in "".join(capsys.readouterr().out.split())
     measurement = tmp_path / "m.parquet"
     measurement.write_bytes(b"measured")
-    with pytest.raises(Fault, match=r"--out: .*m\.parquet is a page, in HTML"):
+    with pytest.raises(Fault, match=r"--html: .*m\.parquet is a page, in HTML"):
         compare.command(str(folder), str(folder), measurement)
     page, other = tmp_path / "page.html", tmp_path / "other name"
     page.write_bytes(b"measured")

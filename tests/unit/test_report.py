@@ -209,7 +209,7 @@ def test_a_level_is_shown_as_certain_from_a_confidence_of_95_percent_and_never_w
     assert [content.state(level(c)) for c in (0.2, 0.949, 0.95, 1.0)] == ["met", "met", "sure", "sure"]
     assert content.state(level(1.0, valid=False)) == "invalid"
     assert set(content.SIGNS) == set(labels()["page"]["state"])
-    assert set(content.SIGNS) - {"sure", "invalid"} == set(claims.KINDS["level"])
+    assert set(content.SIGNS) - {"sure", "invalid", "once"} == set(claims.KINDS["level"])
 
 
 def test_settings_that_differ_in_one_thing_stand_as_a_table() -> None:

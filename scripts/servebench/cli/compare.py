@@ -12,7 +12,7 @@ from rich.table import Table
 
 from servebench.faults import Fault
 from servebench.machine.untrusted import printable
-from servebench.report.comparison import Comparison, compare, read
+from servebench.report.comparison import Comparison, compare, read, sizes
 from servebench.verdicts.across import PARTS
 from servebench.words.claims import said_pair
 from servebench.words.numbers import digits
@@ -23,11 +23,13 @@ def command(first: str, second: str, out: Path | None, asked: Sequence[str] = ()
     if unknown := [name for name in asked if name not in PARTS]:
         raise Fault(f"--across: {unknown[0]!r} is not one of {', '.join(PARTS)}")
     if out is not None and out.suffix.lower() not in (".html", ".htm"):
-        raise Fault(f"--out: {out} is a page, in HTML; name a file that ends with .html")
+        raise Fault(f"--html: {out} is a page, in HTML; name a file that ends with .html")
     found = compare(read(first), read(second), asked)
     console = Console(soft_wrap=False)
     if not console.is_terminal:
         console = Console(width=160)
+    for said in sizes(found):
+        console.print(said["en"], markup=False, highlight=False)
     console.print(table(found))
     for line in notes(found):
         console.print(printable(line), markup=False)

@@ -145,7 +145,7 @@ def watch(
 def compare(
     first: Annotated[str, Argument(metavar="A", help="An experiment's name, or its folder of results.")],
     second: Annotated[str, Argument(metavar="B")],
-    out: Annotated[Path | None, Option(help="Also write a page to this file.")] = None,
+    out: Annotated[Path | None, Option("--html", "--out", help="Also write a page to this file.")] = None,
     across: Annotated[
         list[str] | None, typer.Option(help="Give ratios even where this differs: model, prompts or workload.")
     ] = None,

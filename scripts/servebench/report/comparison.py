@@ -24,8 +24,10 @@ from servebench.plan.layout import RESULTS, Layout
 from servebench.tables import loaded
 from servebench.tables.files import Row, rows_of
 from servebench.verdicts.across import Matched, across
-from servebench.words.numbers import span
+from servebench.words import spoken
+from servebench.words.numbers import digits, span
 
+STOP = {"en": ".", "ja": "。"}
 FIGURES = ("output_tok_s", "user_tok_s", "ttft_p95_s")
 
 
@@ -41,6 +43,9 @@ LEFT_OUT = {
 
 
 BEYOND = ("higher", "lower")  # verdicts on a difference beyond repeat noise
+
+
+Range = tuple[float | None, float | None]  # the smaller and the larger of the rounds
 
 
 class NothingToCompare(Fault):
@@ -67,10 +72,19 @@ class Pair:
     setting: str
     users: int
     figure: str
-    first: str
-    second: str
+    ranges: tuple[Range, Range]
     claim: Claim | None
     marks: tuple[Mark, ...]
+
+    @property
+    def first(self) -> str:
+        """Return the range over the rounds of the first, as text."""
+        return span(*self.ranges[0])
+
+    @property
+    def second(self) -> str:
+        """Return the range over the rounds of the second, as text."""
+        return span(*self.ranges[1])
 
     @property
     def ratio(self) -> float | None:
@@ -195,8 +209,7 @@ def _pair(one: Row, other: Row, figure: str, claim: Claim | None) -> Pair:
         setting=name,
         users=one["users"],
         figure=figure,
-        first=span(*ends[:2]),
-        second=span(*ends[2:]),
+        ranges=((ends[0], ends[1]), (ends[2], ends[3])),
         claim=claim,
         marks=tuple(dict.fromkeys([*one["marks"], *other["marks"]])),
     )
@@ -248,3 +261,21 @@ def counts(comparison: Comparison, figure: str) -> dict[str, int]:
     verdicts = [pair.claim.verdict for pair in comparison.pairs if pair.figure == figure and pair.claim]
     judged = [verdict for verdict in verdicts if verdict in (*BEYOND, "not_beyond_noise")]
     return {"judged": len(judged), "pairs": len(verdicts)} | {verdict: judged.count(verdict) for verdict in BEYOND}
+
+
+def sizes(comparison: Comparison) -> list[dict[str, str]]:
+    """Say how many times as large each figure is in B as in A, at the number of users where most settings compete."""
+    said = []
+    for figure in FIGURES:
+        known = [pair for pair in comparison.pairs if pair.figure == figure and pair.ratio is not None]
+        levels = [pair.users for pair in known]
+        users = max(levels, key=lambda level: (levels.count(level), level), default=None)
+        ratios = sorted(pair.ratio for pair in known if pair.users == users and pair.ratio is not None)
+        if ratios:
+            key = f"page.compare.size.{figure}"
+            found = spoken(key, users=digits(users), ratio=span(ratios[0], ratios[-1]))
+            of = spoken("page.compare.settings", settings=len(ratios))
+            said.append(
+                {code: text + (of[code] if len(ratios) > 1 else "") + STOP[code] for code, text in found.items()}
+            )
+    return said

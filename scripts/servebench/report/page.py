@@ -15,11 +15,12 @@ from altair.utils.schemapi import debug_mode
 
 from servebench import charts, claims, verdicts
 from servebench import plan as planning
-from servebench.charts.style import ENGINES, FAINT, INK, LINE, MUTED, PAPER, Style
+from servebench.charts.style import Style
 from servebench.claims import Claim
 from servebench.plan import Plan
 from servebench.plan.layout import Layout
 from servebench.report import choice, content, evaluated, first, glossary, published
+from servebench.report.drawing import Drawing
 from servebench.report.spoken import under_load_note
 from servebench.report.templates import fill
 from servebench.tables import SCHEMAS, read_all
@@ -160,29 +161,16 @@ def drawn(
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Draw these charts where they have data, and make the script's input: specifications, data sets, colours."""
     looks = {language: Style.configured({**style, "language": language}, plan) for language in LANGUAGES}
-    figures: list[dict[str, Any]] = []
-    specifications: dict[str, dict[str, Any]] = {}
-    datasets: dict[str, Any] = {}
-    places = [(name, run) for name in names for run in charts.runs_with_data(name, tables, list(plan.runs))]
-    for name, run in places:
-        key = f"{name}-{run}"
-        said: dict[str, dict[str, str]] = {}
-        specifications[key] = {}
-        for language, look in looks.items():
-            with debug_mode(False):  # the charts' tests check every specification; here that would take half the time
-                made = look.look(charts.chart(name, tables, look, run)).to_dict()
-            title = made.pop("title")
-            subtitle = title["subtitle"]
-            joined = (" " if language == "en" else "").join(subtitle)
-            found = " ".join(claim_said(claim)[language] for claim in finding(tables, name, run))
-            alt = f"{made.get('description', '')} {found}".strip()
-            said[language] = {"title": title["text"], "subtitle": joined, "alt": alt}
-            datasets |= made.pop("datasets", {})
-            specifications[key][language] = made
-        listed = content.charted(tables, name, run, key)
-        figures.append({"name": name, "run": run, "key": key, "said": said, "listed": listed})
-    pairs = [*ENGINES.values(), INK, FAINT, MUTED, PAPER, LINE]
-    return figures, {"charts": specifications, "datasets": datasets, "colours": [list(pair) for pair in pairs]}
+    drawing = Drawing()
+    for name in names:
+        for run in charts.runs_with_data(name, tables, list(plan.runs)):
+            key = f"{name}-{run}"
+            with debug_mode(False):
+                made = {code: (look, charts.chart(name, tables, look, run)) for code, look in looks.items()}
+            shown = finding(tables, name, run)
+            found = {language: " ".join(claim_said(claim)[language] for claim in shown) for language in LANGUAGES}
+            drawing.add(key, made, found, content.charted(tables, name, run, key), name=name, run=run)
+    return drawing.figures, drawing.data
 
 
 def finding(tables: Mapping[str, pa.Table], name: str, run: str) -> list[Claim]:
