@@ -26,6 +26,8 @@ _COMPARED: Mapping[str, tuple[str, ...]] = {
 }
 _LOAD = ("mode", "rate")  # of loading; requests per second in an open loop
 _SEARCHED = ("objective", "spans", "gaps", "open", "measurements", "valid")
+# requests_s: a second with `most` users, due (loop: open) or replied to (closed), by the rounds.
+_SERVED = ("most", "unbroken", "requests_s", "loop")
 # means: by setting, its output, memory, USD for a million tokens and answers; beyond: those that surely miss the line.
 _CHOICE = ("choose", "means", "beyond", "unsure", "absent")
 # Every kind with its verdicts, and the names of each verdict's values.
@@ -53,8 +55,8 @@ KINDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     # spans: lists of [first, last] number of users that keep the objective; gaps, open: between and beside them.
     "objective": {
-        "bracketed": (*_SEARCHED, "most", "unbroken", "misses"),
-        "at_least": (*_SEARCHED, "most", "unbroken"),
+        "bracketed": (*_SEARCHED, *_SERVED, "misses"),
+        "at_least": (*_SEARCHED, *_SERVED),
         "none": (*_SEARCHED, "misses"),
         "unsure": _SEARCHED,
     },

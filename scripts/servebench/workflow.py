@@ -239,14 +239,17 @@ class Targets:
         )
 
     def searches(self) -> Iterator[Job]:
-        """Yield the rules of the searches for how many users each setting serves; a schedule has no users to vary."""
+        """Yield the rules of the searches for how many users each setting serves.
+
+        A setting for which more users are no more load has none.
+        """
         for rank, setting in enumerate(self.plan.settings.values()):
             if not setting.scheduled:
                 yield self._search(setting, rank)
 
     def _search(self, setting: Setting, rank: int) -> Job:
         spec, rounds = planning.search_spec(self.plan, setting), self.plan.search.most_rounds
-        how, objectives = planning.canonical(self.plan.search), planning.canonical(self.plan.judged_by)
+        how, objectives = planning.canonical(self.plan.search_of(setting)), planning.canonical(self.plan.judged_by)
 
         def needs(wildcards: Any) -> list[Path]:
             before = int(wildcards.round) - 1

@@ -66,6 +66,7 @@ def test_a_load_that_cannot_be_written_is_said_as_by_every_verb(
         ("--think exp:5", "closed"),
         ("--requests 9", "count"),
         ("--rate 2 --shared-prefix 100", "open"),
+        ("--user-rate 0.05 --arrivals constant", "open-users"),
         ("--shared-prefix 100", "shared-prefix"),
         ("--turns 3", "conversation"),
         ("--trace t.jsonl", "trace"),

@@ -10,13 +10,15 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 from rich.console import Console
 
+from exchanges import load_meta
 from servebench.capacity.search import Answer
 from servebench.cli import find, load
 from servebench.faults import Fault
 from servebench.load import calibrate
 from servebench.load.calibration import Level
+from servebench.load.endpoint import Endpoint
 from servebench.load.line import Line
-from servebench.load.measurement import LoadMeta
+from servebench.load.measurement import Address, LoadMeta
 from servebench.load.workload import Workload
 from servebench.marks import mark
 
@@ -100,11 +102,19 @@ def test_a_calibration_is_announced_and_one_that_is_known_is_not(tmp_path, monke
         assert caplog.messages == said
 
 
+def test_a_measurement_made_before_a_key_was_added_is_of_the_load_with_its_default() -> None:
+    asked = Workload(window_s=3.0)
+    before = {key: value for key, value in asked.to_dict().items() if key != "user_rate"}
+    meta = load_meta((0, 1), workload=before, target=Address(url="http://x", model="m"))
+    endpoint = Endpoint(url="http://x", model="m")
+    assert load.is_of(meta, endpoint, asked, 1)
+    assert not load.is_of(meta, endpoint, Workload(window_s=3.0, mode="open-users", user_rate=1.0), 1)
+
+
 def test_one_user_is_one():
     assert [load.counted(count) for count in (1, 2)] == ["1 user", "2 users"]
-    assert [load.counted(count, mode) for count, mode in ((1, "open"), (2, "trace"))] == [
-        "1 connection",
-        "2 connections",
+    assert [load.counted(count, mode) for count, mode in ((1, "open"), (2, "trace"), (3, "open-users"))] == [
+        *("1 connection", "2 connections", "3 users"),
     ]
 
 

@@ -341,6 +341,7 @@ def test_the_plan_warns_of_numbers_of_users_with_too_few_requests_to_judge(h200)
     ("workload", "requests"),
     [
         ({"mode": "open", "rate": 0.5}, 30),
+        ({"mode": "open-users", "user_rate": 0.25}, 15),
         ({"mode": "count", "requests": 7}, 7),
         ({"think": "exp:6.4"}, 4),
         ({"think": "uniform:0,12.8"}, 4),

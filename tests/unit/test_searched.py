@@ -3,11 +3,15 @@
 import json
 
 import pytest
+from msgspec import structs
 
 import servebench
 from servebench import configuration, plan
+from servebench.capacity.search import Search
+from servebench.outlook import duration
 from servebench.outlook.inventory import further_rounds, with_searched
 from servebench.plan.layout import Layout
+from servebench.workflow import Targets
 
 
 @pytest.fixture
@@ -31,6 +35,26 @@ def test_searched_numbers_of_users_stand_beside_the_configured_ones(quick, tmp_p
     assert [(session.round, users) for session, users in further_rounds(found, tmp_path)] == [(3, 11)]
     before, after = (plan.search_spec(one, one.settings["np4"]) for one in (quick, found))
     assert before == after, "a search is the same one whatever it has measured"
+
+
+@pytest.mark.parametrize(
+    ("workload", "start"),
+    [
+        ({}, 1),
+        ({"mode": "open-users", "user_rate": 0.05}, 40),  # 20 requests in 10 s are 2 a second, and 40 users send them
+        ({"mode": "open-users", "user_rate": 100}, 1),
+        ({"mode": "open", "rate": 2}, None),  # more connections are no more load
+    ],
+)
+def test_a_search_starts_where_a_window_has_enough_requests(quick, tmp_path, workload, start):
+    own = quick.settings["np4"]
+    own = structs.replace(own, workload=own.workload | workload)
+    quick = structs.replace(quick, settings={"np4": own}, search=Search(most=64))
+    searched = list(Targets(quick, Layout(tmp_path)).searches())
+    assert len(searched) == (start is not None)
+    if start is not None:
+        assert quick.search_of(own).start == start
+        assert duration.search_s(quick, own)[0] >= 4
 
 
 @pytest.mark.parametrize("text", ["", '{"spec": "0', "[1]", '{"users": [11]}'])

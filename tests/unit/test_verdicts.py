@@ -15,7 +15,8 @@ from judged import both, concluded, only, plan_of, row
 from servebench import claims, verdicts
 from servebench.claims import KINDS, Claim
 from servebench.marks import mark
-from servebench.tables.derived import settings
+from servebench.report import choice
+from servebench.tables import derived
 from servebench.tables.files import table
 from servebench.words import LANGUAGES, labels
 from servebench.words.claims import said
@@ -195,7 +196,7 @@ def test_servers_that_make_other_prompts_differ_in_that_too_and_the_leader_says_
             for name, added in (("llama-np16", 0), ("llama-np64", more))
             for n in range(3)
         ]
-        made = settings(table("measurements", rows), plan.rounds, table("prompt_lengths", lengths))
+        made = derived.settings(table("measurements", rows), plan.rounds, table("prompt_lengths", lengths))
         return concluded(plan, rows, settings=made)
 
     assert only(found(0), "pair").values["differs"] == ["engine"]
@@ -247,6 +248,25 @@ def test_the_most_that_was_tried_is_said_only_of_the_most(open_: list[int], most
     texts = said(Claim(kind="objective", verdict="at_least", subjects=["a"], users=8, values=values))
     assert ("the most that was tried" in texts["en"]) == most
     assert ("これより多い人数は試していません" in texts["ja"]) == most
+
+
+def test_a_closed_and_an_open_loop_say_their_requests_per_second() -> None:
+    """8 users who each send one request in 4 s are 2 requests a second, however many are replied to."""
+    plan = plan_of({"llama-np4": (8,), "llama-np16": (8,)})
+    own = plan.settings["llama-np16"]
+    own = msgspec.structs.replace(own, workload={**own.workload, "mode": "open-users", "user_rate": 0.25})
+    settings = {**plan.settings, "llama-np16": own}
+    plan = msgspec.structs.replace(plan, settings=settings, searched=("llama-np4", "llama-np16"))
+    rows = [*both(plan, "llama-np4", 8, requests_s=1.5), *both(plan, "llama-np16", 8, requests_s=1.9)]
+    found = {claim.subjects[0]: claim for claim in concluded(plan, rows) if claim.kind == "objective"}
+    told = {name: (claim.values["loop"], claim.values["requests_s"]) for name, claim in found.items()}
+    assert told == {"llama-np4": ("closed", [1.5, 1.5]), "llama-np16": ("open", [2.0, 2.0])}
+    assert "2.00 requests/s, whatever the server does" in said(found["llama-np16"])["en"]
+    fold = choice.loops({"verdicts": claims.table(list(found.values()))}, plan)
+    assert fold is not None and [(row[0], row[3], row[5]) for row in fold.rows] == [
+        *(("llama-np4", "8", "1.50"), ("llama-np16", "8", "2.00")),
+    ]
+    assert choice.loops({"verdicts": claims.table([found["llama-np4"]])}, plan) is None
 
 
 # A value of each name, as claims have them.
@@ -301,6 +321,7 @@ VALUES: Mapping[str, Any] = {
             "answers": {"target": None, "baseline": False, "differs": [], "open": 0},
         },
     },
+    **{"requests_s": [0.5, 1.5], "loop": "closed"},
     **{"persons": [[10, 1.5, 1.6], ["exp:30", 1.0, 1.0]], "hours": 730},
     **{"price": 1.42, "minutes": 10, "gib": 23.4, "slots": 16, "base_users": 16},
 }

@@ -290,6 +290,7 @@ def test_a_gap_below_is_no_denial_of_the_miss_above() -> None:
         subjects=["llama-np16"],
         values={
             **{"objective": "line", "spans": [[1, 2], [8, 16]], "gaps": [4], "open": [], "unbroken": 2},
+            **{"requests_s": None, "loop": "closed"},
             **{"most": 16, "misses": 18, "measurements": 12, "valid": True},
         },
     )

@@ -173,9 +173,10 @@ def read_kept(folder: Path) -> Measurement | None:
 
 def is_of(meta: LoadMeta, endpoint: Endpoint, workload: Workload, users: int) -> bool:
     """Return whether a measurement is one of this load."""
+    made = Workload().to_dict() | meta.workload  # keys that were added since have their defaults
     asked = (users, workload.to_dict(), endpoint.url, endpoint.model, endpoint.extra)
     target = (meta.target.url, meta.target.model, meta.target.extra) if meta.target else (None, None, None)
-    return asked == (meta.users, meta.workload, *target)
+    return asked == (meta.users, made, *target)
 
 
 def measured_now(
@@ -269,7 +270,7 @@ def phases(console: Console) -> Callable[..., None]:
 
 def counted(count: int, mode: str = "closed") -> str:
     """Count users in words: "1 user", "4 users"; those of an open loop or a trace are connections."""
-    one = "connection" if MODES[mode].scheduled else "user"
+    one = "user" if MODES[mode].by_users else "connection"
     return f"{count} {one}{'' if count == 1 else 's'}"
 
 
@@ -383,21 +384,25 @@ def mode(values: dict[str, Any]) -> str:
     asked = [name for name, way in MODES.items() if way.needs and values[way.needs] is not None]
     ways = [name for name in asked if name != "shared-prefix"]
     if len(ways) > 1:
-        options = " and ".join(f"--{MODES[name].needs}" for name in ways)
+        options = " and ".join(_option(MODES[name].needs) for name in ways)
         raise typer.BadParameter(f"{options} are different ways to load: give one")
     found = next(iter([*ways, *asked]), "closed")
     for key in MODES[found].ignores:
         if values[key] != _DEFAULTS[key]:
-            users = [way for way in MODES.values() if key not in way.ignores]
-            why = f"without --{users[0].needs}" if len(users) == 1 else f"with --{MODES[found].needs}"
-            option = _OPTIONS.get(key, key.replace("_", "-"))
-            raise typer.BadParameter(f"--{option} has no effect {why}; leave it out")
+            uses = [_option(way.needs) for way in MODES.values() if key not in way.ignores and way.needs]
+            needs = MODES[found].needs
+            why = f"with {_option(needs)}" if needs and len(uses) != 1 else f"without {' or '.join(uses)}"
+            raise typer.BadParameter(f"{_option(key)} has no effect {why}; leave it out")
     return found
 
 
 # Options that are not named as their keys, and the values of keys whose option is not given.
 _OPTIONS = {"shared_prefix_tokens": "shared-prefix", "trace_speed": "speed", "trace_first_s": "first"}
 _DEFAULTS = {**vars(Workload()), "min_targets": line_.Line.min_targets}
+
+
+def _option(key: str | None) -> str:
+    return f"--{_OPTIONS.get(key or '', (key or '').replace('_', '-'))}"
 
 
 def tokens(given: str | None) -> int | str | None:

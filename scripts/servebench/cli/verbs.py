@@ -237,6 +237,9 @@ def load(
     ] = _LINE.min_targets,
     requests: Annotated[int | None, Option(help="Instead of a window: this many requests, timed as a whole.")] = None,
     rate: Annotated[float | None, Option(help="Open loop: requests per second, whatever the server does.")] = None,
+    user_rate: Annotated[
+        float | None, Option(help="Open loop: requests per second of each user, whatever the server does.")
+    ] = None,
     arrivals: Annotated[str, Option(help="Open loop: poisson or constant.")] = _LOAD.arrivals,
     think: Annotated[
         str | None,
@@ -314,6 +317,7 @@ def load(
         "min_targets": min_targets,
         "requests": requests,
         "rate": rate,
+        "user_rate": user_rate,
         "arrivals": arrivals,
         "think": think,
         "turns": turns,

@@ -333,8 +333,14 @@ class Workload(Section):
     ] = UNSET
     requests: Annotated[Count | UnsetType, _says("For `count`: completions in total.")] = UNSET
     rate: Annotated[Positive | UnsetType, _says("For `open`: requests per second.")] = UNSET
+    user_rate: Annotated[
+        Positive | UnsetType,
+        _says("For `open-users`: requests per second of each user, whatever the server does: 0.05 is one in 20 s."),
+    ] = UNSET
     arrivals: Annotated[
-        str | UnsetType, _choice(ARRIVALS), _says("For `open`: how the requests are spaced; `poisson` unless given.")
+        str | UnsetType,
+        _choice(ARRIVALS),
+        _says("For `open` and `open-users`: how the requests are spaced; `poisson` unless given."),
     ] = UNSET
     think: Annotated[
         Words | NotNegative | UnsetType,

@@ -30,14 +30,20 @@ class Mode:
         Such users start spread out, and the warm-up waits for every user's first request."""
         return not self.ends_itself and not self.scheduled
 
+    @property
+    def by_users(self) -> bool:
+        """Return whether more users are more load; a rate or a trace sends the same whatever their number."""
+        return not self.scheduled or self.needs == "user_rate"
 
-_OPEN = ("rate", "arrivals")
+
+_OPEN = ("rate", "user_rate", "arrivals")
 _TRACE = ("trace", "trace_speed", "trace_first_s")
 
 MODES = {
     "closed": Mode(ignores=("requests", "turns", *_OPEN, *_TRACE)),
     "count": Mode(needs="requests", ignores=("turns", "min_targets", *_OPEN, *_TRACE), ends_itself=True),
-    "open": Mode(needs="rate", ignores=("requests", "turns", "think", *_TRACE), scheduled=True),
+    "open": Mode(needs="rate", ignores=("requests", "user_rate", "turns", "think", *_TRACE), scheduled=True),
+    "open-users": Mode(needs="user_rate", ignores=("requests", "rate", "turns", "think", *_TRACE), scheduled=True),
     "conversation": Mode(needs="turns", ignores=("requests", *_OPEN, *_TRACE)),
     "trace": Mode(
         needs="trace",

@@ -174,10 +174,9 @@ class Worker:
             for at_s, make in self.trace:
                 yield start_ns + round(at_s * 1e9), make
         else:
-            assert workload.rate is not None
-            random = Random(f"{job.seed} arrivals {job.process}")
+            rate, random = workload.rate_of(job.total_users), Random(f"{job.seed} arrivals {job.process}")
             numbers = count(job.process, job.processes)
-            for at_ns in schedule_ns(workload.rate, workload.arrivals, start_ns, job.process, job.processes, random):
+            for at_ns in schedule_ns(rate, workload.arrivals, start_ns, job.process, job.processes, random):
                 yield at_ns, partial(requests.nth, next(numbers))
 
     def _fatal(self, load: asyncio.Task[None]) -> None:

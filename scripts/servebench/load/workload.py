@@ -22,7 +22,8 @@ class Workload:
 
     Modes: `closed` (each user sends, waits for the whole reply, pauses `think`, sends the next; window_s after the
     warm-up), `count` (`requests` completions at a fixed concurrency, all at once, timed as a whole), `open`
-    (`rate` requests/s by `arrivals`, whatever the server does), `conversation` (as closed; each user holds
+    (`rate` requests/s by `arrivals`, whatever the server does), `open-users` (the same with `user_rate` requests/s for
+    each user, so that more users are more load), `conversation` (as closed; each user holds
     conversations of `turns` turns whose history grows), `trace` (recorded arrivals, `servebench.load.traces`) and
     `shared-prefix` (as closed, every request behind one system prompt of about `shared_prefix_tokens` tokens; that
     number may be set for the other modes too).
@@ -48,6 +49,7 @@ class Workload:
     min_targets: int | None = None
     requests: int | None = None
     rate: float | None = None
+    user_rate: float | None = None
     arrivals: str = "poisson"
     # "2", "exp:5", "uniform:2,8", "lognormal:5,0.5" (mean seconds, sigma of the logarithm).
     think: str | None = None
@@ -95,6 +97,12 @@ class Workload:
         """Return the mode's row of MODES."""
         return MODES[self.mode]
 
+    def rate_of(self, users: int) -> float:
+        """Return the requests per second of an open loop with so many users."""
+        rate = self.rate if self.user_rate is None else self.user_rate * users
+        assert rate is not None
+        return rate
+
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Workload:
         """Make a workload from a configuration's mapping, without converting values.
@@ -118,6 +126,9 @@ class Workload:
 
 _LEAST = {
     0: ("temperature", "top_p", "warmup_s", "spread_s"),
-    LEAST: ("window_s", "timeout_s", "idle_timeout_s", "connect_timeout_s", "rate", "trace_speed", "trace_first_s"),
+    LEAST: (
+        *("window_s", "timeout_s", "idle_timeout_s", "connect_timeout_s"),
+        *("rate", "user_rate", "trace_speed", "trace_first_s"),
+    ),
     1: ("max_tokens", "min_targets", "requests", "turns", "shared_prefix_tokens"),
 }

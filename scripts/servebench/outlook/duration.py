@@ -69,6 +69,8 @@ def _requests_s(setting: Setting, users: int) -> float:
     workload = setting.workload
     if workload["mode"] == "open":
         return float(workload["rate"])
+    if workload["mode"] == "open-users":
+        return float(workload["user_rate"]) * users
     reply_s = _reply_tokens(setting) / USER_TOK_S
     pause_s = Pause.parse(workload["think"]).mean if workload.get("think") else 0.0
     return min(users / (reply_s + pause_s), setting.slots / reply_s)
@@ -129,12 +131,13 @@ def search_s(plan: Plan, setting: Setting) -> tuple[int, float]:
 
     They are those of a server without noise that serves twice as many users as it has slots.
     """
-    guess = min(2 * setting.slots, plan.search.most)
+    search = plan.search_of(setting)
+    guess = min(2 * setting.slots, search.most)
 
     def measured(users: int, round_: int) -> dict[str, Outcome]:
         return {LINE: Outcome(MOST if users <= guess else -MOST)}
 
-    made = list(searched(plan.search, measured, [LINE]))
+    made = list(searched(search, measured, [LINE]))
     least = needed(plan.judged_by)
     measured_s = sum(measurement_s(setting, users, least) for users, _ in made)
     return len(made), plan.search.rounds * start_s(setting) + measured_s

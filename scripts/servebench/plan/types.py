@@ -7,6 +7,8 @@ parameter that Snakemake tracks. `servebench.configuration` builds a `Plan` from
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from math import ceil
 from typing import Any
 
 import msgspec
@@ -14,7 +16,7 @@ import msgspec
 from servebench.capacity.search import Search
 from servebench.load.line import Line
 from servebench.load.modes import MODES
-from servebench.load.objective import Objective
+from servebench.load.objective import Objective, needed
 
 
 class Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -102,8 +104,8 @@ class Setting(Struct, frozen=True, kw_only=True):
 
     @property
     def scheduled(self) -> bool:
-        """Return whether a schedule sends the requests (open loop, trace): `users` are then connections, not people."""
-        return MODES[self.workload.get("mode", "closed")].scheduled
+        """Return whether a rate or a trace alone says what is sent: `users` are then connections, not people."""
+        return not MODES[self.workload.get("mode", "closed")].by_users
 
 
 class TaskSet(Struct, frozen=True, kw_only=True):
@@ -207,6 +209,17 @@ class Plan(Struct, frozen=True, kw_only=True):
     def judged_by(self) -> dict[str, Objective]:
         """Return all objectives by name, first the line, called LINE."""
         return {LINE: Objective.of(self.line), **self.objectives}
+
+    def search_of(self, setting: Setting) -> Search:
+        """Return how a setting's capacity is searched.
+
+        An open loop's search starts with as many users as send enough requests in a window of the configured length.
+        """
+        rate, window_s = setting.workload.get("user_rate"), setting.workload.get("window_s")
+        if not rate or not window_s:
+            return self.search
+        start = min(ceil(needed(self.judged_by) / (rate * window_s)), self.search.most)
+        return replace(self.search, start=max(start, self.search.start))
 
     def sessions(self) -> Iterator[Session]:
         """Yield all sessions in the order they are run: all settings in round 1, backwards in round 2, and so on.

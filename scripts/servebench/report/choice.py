@@ -14,7 +14,7 @@ from servebench.report.content import SIGNS
 from servebench.report.fold import Fold, Text
 from servebench.tables.files import Row, rows_of
 from servebench.words import COMMA, LANGUAGES, words
-from servebench.words.claims import answers
+from servebench.words.claims import answers, objective
 from servebench.words.numbers import digits, span
 
 # Limits that the sliders offer beside those of the line.
@@ -46,6 +46,34 @@ def _cells(claim: Claim, name: str) -> Iterator[Text]:
     yield digits(means["gib"])
     yield span(*(means["usd"] or (None, None)))
     yield {language: COMMA[language].join(answers(means["answers"], language)) for language in LANGUAGES}
+
+
+def loops(tables: Mapping[str, pa.Table], plan: Plan) -> Fold | None:
+    """Set the answers of closed and open loops side by side; None without an open loop that has one."""
+    found = [claim for claim in claims.of(tables, kind="objective") if claim.values.get("loop")]
+    if all(claim.values["loop"] == "closed" for claim in found):
+        return None
+    keys = {name: (s.engine.key, s.model.key, s.slots, s.args) for name, s in plan.settings.items()}
+    order = list(dict.fromkeys(keys.values()))
+    place = {name: order.index(key) for name, key in keys.items()}
+    found.sort(key=lambda claim: (claim.values["objective"], place[claim.subjects[0]], claim.values["loop"]))
+    return Fold(
+        id="loops",
+        name=words("page.line.loops"),
+        heads=[words(f"page.line.{head}") for head in ("setting", "loop", "objective", "most", "misses", "requests_s")],
+        rows=[
+            (
+                claim.subjects[0],
+                words(f"page.line.{claim.values['loop']}_loop"),
+                objective(claim.values["objective"]),
+                digits(claim.values["most"]),
+                digits(claim.values.get("misses")),
+                span(*(claim.values["requests_s"] or (None, None))),
+            )
+            for claim in found
+        ],
+        open=True,
+    )
 
 
 def offered(plan: Plan) -> dict[str, list[float]]:

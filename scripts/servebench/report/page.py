@@ -81,6 +81,7 @@ def page(tables: Mapping[str, pa.Table], plan: Plan, style: Mapping[str, Any] | 
         states=content.states(found),
         scores=[said for said in found if said.kind in ANSWERS],
         answers_drawn=[figure for figure in figures if charts.CHARTS[figure["name"]].place is charts.ANSWERS],
+        loops=choice.loops(tables, plan),
         others=[(kind, own) for kind in OTHERS if (own := [said for said in found if said.kind == kind])],
         covered=covered(plan),
         undrawn=[name for name in charts.CHARTS if name not in shown],

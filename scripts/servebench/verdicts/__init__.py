@@ -73,7 +73,7 @@ def headline(found: Sequence[Claim]) -> list[Claim]:
         *(claim for claim in found if claim.kind == "coverage" and _lacking(claim)),
         *(() if any(claim.values["objective"] == LINE for claim in within) else served),
         *within,
-        *(claim for claim in found if claim.kind == "level" and MODES[claim.values["mode"]].scheduled),
+        *(claim for claim in found if claim.kind == "level" and not MODES[claim.values["mode"]].by_users),
         *(claim for claim in found if claim.kind == "people" and [claim.subjects] == [c.subjects for c in served]),
         *sorted(ahead, key=_telling)[:1],
         *(telling or scores[:1]),

@@ -157,7 +157,7 @@ def capacities(found: Sequence[Claim]) -> list[Claim]:
     """
     by_setting: dict[tuple[str | None, str], list[Claim]] = defaultdict(list)
     for claim in found:
-        if MODES[claim.values["mode"]].scheduled:
+        if not MODES[claim.values["mode"]].by_users:
             continue
         by_setting[claim.run, claim.subjects[0]].append(claim)
     return [_capacity(own) for own in by_setting.values()]

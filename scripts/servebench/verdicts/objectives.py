@@ -14,7 +14,7 @@ from servebench.claims import Claim
 from servebench.load.objective import Objective, Outcome
 from servebench.plan import LINE, Plan, Setting
 from servebench.tables.files import Row, rows_of
-from servebench.verdicts.levels import Cell, caveats, weighing
+from servebench.verdicts.levels import Cell, caveats, over_rounds, weighing
 
 
 def objectives(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[Claim]:
@@ -54,7 +54,7 @@ def stated(
         verdict = "unsure" if found.upper is None else "none"
     else:
         verdict = "at_least" if found.upper is None else "bracketed"
-        values |= {"most": found.lower, "unbroken": found.unbroken}
+        values |= {"most": found.lower, "unbroken": found.unbroken, **_requests(setting, kept, found.lower)}
     if found.upper is not None:
         values["misses"] = found.upper
     return Claim(
@@ -69,3 +69,10 @@ def stated(
         caveats=weighing(caveats(kept, (marked or {}).get((setting.run, setting.name, found.lower or 0)))),
         rows=[f"{setting.run}/{setting.name}/{users}" for users in sorted(evidence)],
     )
+
+
+def _requests(setting: Setting, kept: Sequence[Row], users: int) -> dict[str, Any]:
+    """Return the requests per second with so many users: what is due in an open loop, else what was replied to."""
+    if rate := setting.workload.get("user_rate"):
+        return {"loop": "open", "requests_s": [rate * users] * 2}
+    return {"loop": "closed", "requests_s": over_rounds(kept, "requests_s")}

@@ -14,7 +14,7 @@ _STOP = {"en": " ", "ja": ""}
 _LIMITED = ("ttft_p95_s", "user_tok_s")
 _SUREST = 99  # percent; beyond it "over 99 %" is said
 LINE = "line"  # the objective that sentences call the target
-_RANGES = ("ttft_p50_s", "base_ttft_p50_s", "reply_s", "streams", "usd", "seconds", "joules")
+_RANGES = ("requests_s", "ttft_p50_s", "base_ttft_p50_s", "reply_s", "streams", "usd", "seconds", "joules")
 
 
 # Marks that weaken what is concluded itself, and are said with it; the other marks of its rows stand with the rows.
@@ -63,6 +63,8 @@ def _said(claim: Claim, language: str) -> str:
     for name in also:
         if claim.values.get(name):
             sentences.append(labels()["claims"]["also"][name][language].format(**filled))
+    if claim.values.get("loop") == "open":
+        sentences.append(words("claims.also.open_loop")[language].format(**filled))
     if not claim.values.get("within", True):
         outside = "not_shown" if claim.values["within"] is None else "outside"
         sentences.append(words(f"claims.also.{outside}")[language])
@@ -115,12 +117,10 @@ def _values(claim: Claim, language: str) -> dict[str, str]:
         filled |= {"discarded": comma.join(_discarded(item, language) for item in values["discarded"])}
     if "spans" in values:
         spans = ((str(first) if first == last else f"{first}–{last}") for first, last in values["spans"])
-        named = words("claims.objectives")[language].format(name=values["objective"])
-        line = words("claims.the_line")[language]
         filled |= {"spans": _span_dash(comma.join(spans), language)}
         most = max(values["open"], default=0) < values.get("most", 0)
         filled |= {"tried": words("claims.most_tried")[language] if most else ""}
-        filled |= {"objective": line if values["objective"] == LINE else named}
+        filled |= {"objective": objective(values["objective"])[language]}
     if "choose" in values:
         chosen = ((name, values["means"][name]) for name in values["choose"])
         text = words("claims.choose")[language]
@@ -152,6 +152,12 @@ def _values(claim: Claim, language: str) -> dict[str, str]:
     if "reasons" in values:
         filled |= {"reasons": comma.join(_reason(reason, language) for reason in values["reasons"])}
     return filled
+
+
+def objective(name: str) -> dict[str, str]:
+    """Name an objective in each language; the line is called the target."""
+    texts = words("claims.the_line" if name == LINE else "claims.objectives")
+    return {language: text.format(name=name) for language, text in texts.items()}
 
 
 def answers(found: Mapping[str, Any], language: str) -> Iterator[str]:
