@@ -177,6 +177,12 @@ def read(content: pa.Table) -> list[Claim]:
     return [Claim(**row | {"values": json.loads(row["values"])}) for row in schema.rows(content)]
 
 
+def of_schedules(tables: Mapping[str, pa.Table], run: str | None = None) -> set[str]:
+    """Return the settings that a schedule loads, not users: their levels make no capacity (`verdicts.levels`)."""
+    levels, capacities = ({claim.subjects[0] for claim in of(tables, run, kind)} for kind in ("level", "capacity"))
+    return levels - capacities
+
+
 def of(tables: Mapping[str, pa.Table], run: str | None = None, kind: str | None = None) -> list[Claim]:
     """List the claims among an experiment's tables, or those of one kind, or those about one run or about no run."""
     found = read(tables["verdicts"]) if "verdicts" in tables else []

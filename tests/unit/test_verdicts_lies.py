@@ -12,11 +12,13 @@ import pytest
 
 import synthetic
 from judged import both, concluded, only, plan_of, row
-from servebench import verdicts
+from servebench import claims, verdicts
 from servebench.claims import Claim
 from servebench.load.objective import Objective
 from servebench.marks import mark
 from servebench.plan import Plan
+from servebench.report.page import page
+from servebench.tables import derived
 from servebench.tables.catalogue import SCHEMAS
 from servebench.tables.files import table
 from servebench.words.claims import said
@@ -320,8 +322,8 @@ def test_an_open_loop_is_asked_requests_a_second_and_serves_no_users() -> None:
     assert {claim.kind for claim in found} == {"coverage", "level", "cost", "energy", "score"}
     assert {claim.verdict for claim in found if claim.kind == "level"} == {"met"}
     english, japanese = texts(found)
-    assert english.count("At 4.00 requests/s") == 8 and "user" not in english
-    assert japanese.count("毎秒 4.00 件の依頼で") == 8 and " 人" not in japanese
+    assert english.count("At 4 requests/s") == 8 and "user" not in english
+    assert japanese.count("毎秒 4 件の依頼で") == 8 and " 人" not in japanese
     assert {claim.kind for claim in verdicts.headline(found)} == {"level", "score"}
 
 
@@ -451,3 +453,18 @@ def test_rounds_that_differ_are_marked_with_numbers_for_people() -> None:
     told = translated(mark("unstable_rounds", figure="output_tok_s", first=1234.5, second=4321.0))
     assert "1,234 → 4,321" in told["en"] or "1,235 → 4,321" in told["en"]
     assert "e+" not in told["en"] + told["ja"]
+
+
+def test_the_page_of_an_open_loop_counts_connections_and_draws_nothing_by_users() -> None:
+    plan = opened(NAMES, (16, 32))
+    rows = [one for name in NAMES for n in (16, 32) for one in both(plan, name, n, e2e_mean_s=5.0)]
+    measured = table("measurements", rows)
+    made = {"measurements": measured, "settings": derived.settings(measured, plan.rounds)}
+    made["verdicts"] = claims.table(verdicts.conclude(made, plan))
+    text = page(made, plan)
+    drawn = set(re.findall(r'id="chart-(\w+?)(?:-main)?"', text))
+    assert not drawn & {"tradeoff", "output_bars", "output_by_users", "user_by_users", "ttft_by_users"}
+    shown = re.sub(r"<script.*?</script>|<style.*?</style>", "", text, flags=re.DOTALL)
+    assert not re.search(r"\d+ users|\d+ 人(?!あたり)", shown)
+    assert "4 requests/s" in shown and "Users or connections" in shown
+    assert "How many users at once?" not in shown and "Does it keep up with the requests?" in shown

@@ -32,15 +32,18 @@ COLUMNS = 3
 
 
 def ranges(tables: Mapping[str, pa.Table], figure: str, run: str) -> list[Row]:
-    """List, from `settings`, an entry per setting × users of the run: low, high, middle, marks.
+    """List, from `settings`, an entry per setting × users of the run: low, high, middle, marks; none of a schedule.
 
     A level that was concluded to have failed has no figures and begins a new `segment` of its setting's line; any other
     level without the figure is left out.
     """
     failed = {(c.subjects[0], c.users) for c in claims.of(tables, run, "level") if c.verdict == "failed"}
+    schedules = claims.of_schedules(tables, run)
     segments: dict[str, int] = {}
     found = []
     for row in sorted(rows_of(tables, "settings", run), key=lambda row: (row["rank"], row["users"])):
+        if row["setting"] in schedules:
+            continue
         broken = (row["setting"], row["users"]) in failed
         if broken:
             segments[row["setting"]] = segments.get(row["setting"], 0) + 1

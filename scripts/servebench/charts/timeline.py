@@ -8,6 +8,7 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
+from servebench import claims
 from servebench.charts.style import FAINT, LINE, Style, inline
 from servebench.tables.files import Row, rows_of
 from servebench.words.marks import starred
@@ -37,7 +38,10 @@ def _key(row: Row) -> tuple[Any, ...]:
 def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
     """Draw three plots over the same seconds; the window is shaded."""
     best, rows = _highest(tables, run), points(tables, run)
-    values: dict[str, Any] = {name: best[name] if best else "–" for name in ("setting", "users", "round")}
+    values: dict[str, Any] = {name: best[name] if best else "–" for name in ("setting", "round")}
+    scheduled = best is not None and best["setting"] in claims.of_schedules(tables, run)
+    load = f"charts.load.{'connections' if scheduled else 'users'}"
+    values["load"] = style.say(load, users=best["users"] if best else "–")
     if best is not None:
         values["setting"] = starred(best["setting"], best["invalid_reasons"])
     if best is None or not rows:

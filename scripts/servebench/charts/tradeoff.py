@@ -17,10 +17,16 @@ X, Y = "user_tok_s", "output_tok_s"
 
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
-    """Read a point for each setting × users from `settings`, with whether it was concluded to be within the target."""
+    """Read a point for each setting × users from `settings`, with whether it was concluded to be within the target.
+
+    A schedule decides the output, so its settings are left out.
+    """
     judged = {(claim.subjects[0], claim.users): claim for claim in claims.of(tables, run, "level")}
     found = []
+    schedules = claims.of_schedules(tables, run)
     for row in rows_of(tables, "settings", run):
+        if row["setting"] in schedules:
+            continue
         claim = judged.get((row["setting"], row["users"]))
         if not row[f"{X}_min"] or not row[f"{Y}_min"] or (claim is not None and claim.verdict == "failed"):
             continue

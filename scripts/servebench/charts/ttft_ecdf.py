@@ -9,6 +9,7 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
+from servebench import claims
 from servebench.charts.style import LINE, MUTED, Style, inline
 from servebench.tables.files import Row, rows_of
 from servebench.words.marks import starred
@@ -68,7 +69,9 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
     limit = style.line["ttft_p95_s"]
     shades = [0.3 + 0.7 * n / max(1, len(levels) - 1) for n in range(len(levels))]
     below = alt.Legend(orient="bottom", direction="horizontal", symbolStrokeColor=MUTED[0])
-    tooltip = style.tooltip(users="users:Q", round="round:N")
+    unit = "connections" if set(names) <= claims.of_schedules(tables, run) else "users"
+    tooltip = style.tooltip(round="round:N")
+    tooltip.insert(0, alt.Tooltip("users:Q", title=style.say(f"charts.tooltip.{unit}")))
     tooltip += [
         alt.Tooltip(f"{name}:Q", title=style.say(f"charts.ttft_ecdf.{axis}"), format=form)
         for name, axis, form in (("s", "x", ".3~f"), ("share", "y", ".0%"))
@@ -87,7 +90,7 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
             ),
             alt.Y("share:Q", scale=alt.Scale(domain=[0, 1]), title=title).axis(format="%", tickCount=5),
             detail=["users:O", "round:N"],
-            opacity=alt.Opacity("users:O", title=style.say("charts.tooltip.users"), legend=below).scale(
+            opacity=alt.Opacity("users:O", title=style.say(f"charts.tooltip.{unit}"), legend=below).scale(
                 type="ordinal", domain=levels, range=shades
             ),
             strokeDash=alt.StrokeDash("round:N", title=style.say("charts.tooltip.round"), legend=below),

@@ -74,6 +74,7 @@ def page(tables: Mapping[str, pa.Table], plan: Plan, style: Mapping[str, Any] | 
         print_all=True,
         under_load_note=under_load_note,
         named=_chart_name,
+        schedules={setting.name for setting in plan.settings.values() if setting.scheduled},
         plan=plan,
         runs=[_run(tables, plan, run, [f for f in figures if f["run"] == run]) for run in runs],
         claims=found,

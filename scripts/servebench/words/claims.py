@@ -89,6 +89,7 @@ def _values(claim: Claim, language: str) -> dict[str, str]:
     filled |= {"users": digits(claim.users), "setting": claim.subjects[0] if claim.subjects else "–"}
     filled |= {"sure": _sure(claim.confidence, language)}
     if "mode" in values:
+        filled |= {"rate": f"{values['rate']:g}" if values["rate"] else "–"}
         load = values["mode"] if values["mode"] in labels()["claims"]["load"] else "users"
         filled |= {"load": words(f"claims.load.{load}")[language].format(**filled)}
         per = words(f"claims.per.{'users' if load == 'users' else 'replies'}")[language]
