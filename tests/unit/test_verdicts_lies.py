@@ -322,8 +322,8 @@ def test_an_open_loop_is_asked_requests_a_second_and_serves_no_users() -> None:
     assert {claim.kind for claim in found} == {"coverage", "level", "cost", "energy", "score"}
     assert {claim.verdict for claim in found if claim.kind == "level"} == {"met"}
     english, japanese = texts(found)
-    assert english.count("At 4 requests/s") == 8 and "user" not in english
-    assert japanese.count("毎秒 4 件の依頼で") == 8 and " 人" not in japanese
+    assert english.count("At 4 requests/s (16 connections at the start)") == 6 and "user" not in english
+    assert japanese.count("毎秒 4 件の依頼（開始時の接続 16 本）で") == 6 and " 人" not in japanese
     assert {claim.kind for claim in verdicts.headline(found)} == {"level", "score"}
 
 
