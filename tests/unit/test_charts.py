@@ -293,7 +293,7 @@ def test_a_row_with_a_mark_is_drawn_hollow_and_told() -> None:
     assert [point["trusted"] for point in points] == [False] + [True] * (len(points) - 1)
     made = charts.whole("output_by_users", marked, style.Style(language="ja"), ["main"]).to_dict()
     told = {row["marks"] for row in rows_drawn(made) if "marks" in row}
-    assert told == {"–", "回によって 2 割以上異なる：最初の文字まで 95% 点（秒） 0.1 → 0.3"}
+    assert told == {"–", "回によって 2 割以上異なる：最初の文字まで 95% 点（秒） 0.10 → 0.30"}
 
 
 def test_what_is_said_of_a_point_is_in_the_language_of_the_chart() -> None:
@@ -557,7 +557,7 @@ def test_one_user_is_no_users():
 
 
 def test_whatever_is_counted_has_a_singular():
-    never_one = {"tokens", "points", "machines", "is", "was", "has", "serves", "keeps", "costs", "ms"}
+    never_one = {"tokens", "points", "machines", "is", "was", "has", "serves", "keeps", "costs", "ms", "series"}
     for key, texts in leaves(words.labels()):
         counted = set(re.findall(r"\{[a-z_]+\} ([a-z]+s)\b(?!/)", texts["en"])) - never_one
         assert counted <= set(words.COUNTED), key

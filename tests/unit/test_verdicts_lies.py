@@ -327,6 +327,15 @@ def test_an_open_loop_is_asked_requests_a_second_and_serves_no_users() -> None:
     assert {claim.kind for claim in verdicts.headline(found)} == {"level", "score"}
 
 
+def test_users_who_send_whatever_the_server_does_decide_the_output_and_wait_for_no_slot() -> None:
+    plan = opened(NAMES, (16, 32), mode="open-users", rate=None, user_rate=0.1)
+    rows = many(plan, {"llama-np16": 100.0, "llama-np64": 150.0})
+    rows += [one for name in NAMES for n in (16, 32) for one in both(plan, name, n)]
+    found = concluded(plan, rows)
+    assert {claim.kind for claim in found} & {"leader", "pair", "queue", "people"} == set()
+    assert only(found, "capacity", subjects=["llama-np16"]).users == 32
+
+
 def test_a_trace_that_misses_is_no_miss_by_users() -> None:
     plan = opened(NAMES[:1], (16,), mode="trace", rate=None)
     found = concluded(plan, both(plan, "llama-np16", 16, ttft_p95_s=9.0, user_tok_s=2.0))

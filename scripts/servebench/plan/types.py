@@ -107,6 +107,11 @@ class Setting(Struct, frozen=True, kw_only=True):
         """Return whether a rate or a trace alone says what is sent: `users` are then connections, not people."""
         return not MODES[self.workload.get("mode", "closed")].by_users
 
+    @property
+    def paced(self) -> bool:
+        """Return whether requests come whatever the server does (open loops, trace): they decide the output."""
+        return MODES[self.workload.get("mode", "closed")].scheduled
+
 
 class TaskSet(Struct, frozen=True, kw_only=True):
     """Select a task's questions: the first `questions` of the file whose bytes have this SHA-256."""

@@ -77,7 +77,7 @@ class _Field:
         complete = {
             name: found
             for name, found in there.items()
-            if len(rounds_of(found, figure)) >= plan.rounds and not self.settings[name].scheduled
+            if len(rounds_of(found, figure)) >= plan.rounds and not self.settings[name].paced
         }
         valid = {
             name: found
@@ -188,7 +188,7 @@ def pairs(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[Claim]:
         differs = differences(one, other)
         if one.run != other.run or len(differs) != 1 or differs == ["model"] or work(one) != work(other):
             continue
-        if one.scheduled or other.scheduled:
+        if one.paced or other.paced:
             continue
         for users in sorted(set(one.users) & set(other.users)):
             fields = [_valid_rounds(measured, rows, s, users, figure, plan.rounds) for s in (other, one)]

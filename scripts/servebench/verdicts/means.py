@@ -145,7 +145,7 @@ def _queues(tables: Mapping[str, pa.Table], plan: Plan, shown: Mapping[Cell, Cla
     for row in rows:
         base = equal.get((row["run"], row["setting"]))
         place = (row["run"], row["setting"], row["users"])
-        if base is None or row["multiple"] == 1 or plan.settings[row["setting"]].scheduled:
+        if base is None or row["multiple"] == 1 or plan.settings[row["setting"]].paced:
             continue
         both = [shown.get((row["run"], row["setting"], users)) for users in (base["users"], row["users"])]
         if None in both:
