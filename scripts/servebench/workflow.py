@@ -496,8 +496,8 @@ def begin(targets: Targets, workflow: Any) -> None:
     if not workflow.local_exec:
         print(
             "servebench: sessions are jobs of the cluster. What they do, or wait for: squeue --me --Format"
-            " JobID,State,NodeList,Reason,StartTime,TimeLeft; what they have measured: servebench status;"
-            f" their messages: {layout.logs / 'sessions'}",
+            " JobID,State,NodeList,Reason,StartTime,TimeLeft; what they have measured:"
+            f" servebench status{targets.plan.given}; their messages: {layout.logs / 'sessions'}",
             file=sys.stderr,
         )
 

@@ -276,7 +276,7 @@ def test_a_sweep_of_load_is_compared_at_each_number_of_users(tmp_path: Path) -> 
 
 def test_a_summary_of_another_shape_is_named(tmp_path: Path) -> None:
     (tmp_path / "summary.json").write_text("{}")
-    with pytest.raises(Fault, match=f"^{tmp_path}/summary.json: is no summary of servebench load"):
+    with pytest.raises(Fault, match=f"^{tmp_path}/summary.json: is no summary of a load"):
         comparison.read(str(tmp_path))
 
 

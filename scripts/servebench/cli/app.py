@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if argv is None and sys.argv[1:2] in (["load"], ["calibrate"]):  # this process is the verb's alone
         spare_pandas()
     try:
-        app(args=_one_each(sys.argv[1:] if argv is None else argv))
+        app(args=one_each(sys.argv[1:] if argv is None else argv))
     except Fault as fault:
         tell(str(fault))
         raise SystemExit(1) from None
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise SystemExit(1) from None
 
 
-def _one_each(argv: Sequence[str]) -> list[str]:
+def one_each(argv: Sequence[str]) -> list[str]:
     """Repeat the option before each value of `--configfile A.yaml B.yaml` and `--config A=1 B=2`, snakemake's form."""
     spread: list[str] = []
     for place, word in enumerate(argv):

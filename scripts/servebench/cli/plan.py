@@ -193,7 +193,10 @@ def predicted(plan: Plan, results: Path, cache_root: Path) -> Iterator[str]:
         yield "the fastest possible stream is not predicted: set runtime.bandwidth_gb_s to the memory's bandwidth"
     searched = [one for one in plan.settings.values() if not one.scheduled]
     if searched:
-        yield duration.announcement_of_search(plan, searched).removeprefix("servebench: ") + ": snakemake capacity"
+        yield (
+            duration.announcement_of_search(plan, searched).removeprefix("servebench: ")
+            + f": snakemake --cores 1 capacity{plan.given}"
+        )
 
 
 def room(settings: Sequence[requirements.Memory], there_gib: float) -> Iterator[str]:

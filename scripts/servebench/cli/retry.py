@@ -30,7 +30,7 @@ def command(
         raise status.UnknownMeasurement(f"{run} {setting}: has nothing that failed; what failed: {there}")
     chosen = [one for one in failed if run is None or one == (run, setting)]
     if not chosen:
-        say("nothing failed; servebench status says what is left")
+        say(f"nothing failed; servebench status{status.options(plan, configfiles)} says what is left")
         return 0
     say(f"again: {', '.join(f'{run} {name}' for run, name in chosen)}")
     rules = [rule for one in chosen for rule in failed[one]]

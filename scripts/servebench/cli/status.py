@@ -121,7 +121,9 @@ def discard(
             targets[one.target] = None
             yield f"discarded {one}; kept as {kept.discard(one.digest, why, one.place)}"
     if not targets:
-        raise UnknownMeasurement(f"{run} {setting}: has no such measurement yet; see servebench status")
+        raise UnknownMeasurement(
+            f"{run} {setting}: has no such measurement yet; see servebench status{options(plan, configfiles)}"
+        )
     if (saved := Layout(folder).plan).exists():
         os.utime(saved)  # so that Snakemake makes the tables again, and what they are made from, whatever is asked for
     yield f"now: snakemake --cores 1 {' '.join(targets)}{options(plan, configfiles)}"

@@ -85,10 +85,13 @@ def _links(plan: Plan, folder: Path, given: str) -> Iterator[str]:
             forced = f" --forcerun {one.rule}" if one.further else ""
             yield f"no link: {one.path}: the next run links it again: {again}{forced}"
         elif not one.path.samefile(stored) and one.path.read_bytes() != stored.read_bytes():
-            discard = f"servebench discard {one.setting.run} {one.setting.name} --round {one.round} --users {one.users}"
+            discard = (
+                f"servebench discard {one.setting.run} {one.setting.name} --round {one.round} --users {one.users}"
+                f" --why damaged{given}"
+            )
             yield (
                 f"differs: {one.path} and {stored}: whichever verify does not name as damaged is whole; "
-                f"remove the link, or {discard} --why damaged{given}, and {again}"
+                f"remove the link, or {discard}, and {again}"
             )
 
 

@@ -233,7 +233,7 @@ def announcement(plan: Plan, results: str | Path) -> str:
         head += f", {_count(asked.answers, 'question')} to each of {_count(len(asked.targets), 'target')}"
     seconds = remaining_s(plan, Path(results))
     if lost := failed(plan, Path(results)):
-        head += f", {lost} failed (servebench status says why, and how to try again)"
+        head += f", {lost} failed (servebench status{plan.given} says why, and how to try again)"
     if not left and not seconds:
         return f"{head}, nothing {'else is left' if lost else 'left'} to measure"
     todo = f"{left} to measure" if left else "questions to ask"

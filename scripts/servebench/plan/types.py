@@ -6,6 +6,7 @@ parameter that Snakemake tracks. `servebench.configuration` builds a `Plan` from
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from math import ceil
@@ -184,6 +185,9 @@ class Session(Struct, frozen=True, kw_only=True):
     setting: Setting
 
 
+QUICKSTART = ("config/config.yaml",)  # the configuration when none is named
+
+
 class Plan(Struct, frozen=True, kw_only=True):
     """Describe a whole experiment."""
 
@@ -209,6 +213,13 @@ class Plan(Struct, frozen=True, kw_only=True):
     evaluations: Evaluations | None = None
     charts: dict[str, Any] = {}
     runtime: Runtime = Runtime()
+
+    @property
+    def given(self) -> str:
+        """Return --configfile and --config as they were given, quoted for a shell; "" for the quick start alone."""
+        files = () if self.files == QUICKSTART and not self.overrides else self.files
+        options = (("--configfile", files), ("--config", self.overrides))
+        return "".join(f" {shlex.join([name, *values])}" for name, values in options if values)
 
     @property
     def judged_by(self) -> dict[str, Objective]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,7 +38,6 @@ OTHERS = (
     "energy",
     "under_load",
 )  # kinds that are told one below the other
-QUICKSTART = ("config/config.yaml",)  # the configuration when none is named
 
 
 def build(style: Mapping[str, Any], results: Path) -> Path:
@@ -110,8 +108,7 @@ def page(tables: Mapping[str, pa.Table], plan: Plan, style: Mapping[str, Any] | 
         workloads=_workloads(plan),
         files=_files(tables),
         beside=[*published_json.files(plan), *(f"{name}.parquet" for name in SCHEMAS if name in tables)],
-        config=_options("--configfile", () if plan.files == QUICKSTART and not plan.overrides else plan.files),
-        overrides=_options("--config", plan.overrides),
+        given=plan.given,
         definitions=glossary.definitions(),
     )
     return glossary.linked(text)
@@ -120,10 +117,6 @@ def page(tables: Mapping[str, pa.Table], plan: Plan, style: Mapping[str, Any] | 
 def _chart_name(name: str) -> dict[str, str]:
     """Return the title of a chart without data, with … for the values it would name."""
     return {code: re.sub(r"{[^}]*}", "…", text) for code, text in words(f"charts.{name}.title").items()}
-
-
-def _options(name: str, given: Sequence[str]) -> str:
-    return " " + shlex.join([name, *given]) if given else ""
 
 
 def _run(tables: Mapping[str, pa.Table], plan: Plan, run: str, figures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

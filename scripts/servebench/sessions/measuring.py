@@ -266,7 +266,8 @@ class Measuring:
         told += f", at most {max(shares):.0%} of it" if shares else ""
         if attempt < ATTEMPTS:
             return f"{told}; measured again (attempt {attempt + 1} of {ATTEMPTS})"
-        remedy = f"servebench retry {self.setting.run} {self.setting.name} when the device is free, or"
+        remedy = f"servebench retry {self.setting.run} {self.setting.name}"
+        remedy += " (and this run's --configfile) when the device is free, or"
         return (
             f"{told}; given up after {ATTEMPTS} attempts: {remedy} runtime: {{foreign_use: {{action: mark}}}} keeps it"
         )

@@ -114,10 +114,14 @@ def run(session: plan.Session, context: Context, search: Search, objectives: Map
         short = [users for users in evidence.users(session.round) if _short(own[users][session.round])]
         if short:
             log.warning(
-                "%s round %d: too few requests to judge %s with %s users; they were not measured for it: servebench"
-                " discard %s %s --round %d --users N --why short, and snakemake capacity measures in longer windows",
+                "%s round %d: too few requests to judge %s with %s users; they were not measured for it: %s, then"
+                " snakemake --cores 1 capacity (both with this run's --configfile) measures in longer windows",
                 *(session.setting.name, session.round, name, ", ".join(map(str, short))),
-                *(session.setting.run, session.setting.name, session.round),
+                " && ".join(
+                    f"servebench discard {session.setting.run} {session.setting.name} --round {session.round}"
+                    f" --users {users} --why short"
+                    for users in short
+                ),
             )
     record = {"spec": plan.digest(context.spec), "users": evidence.users(session.round)}
     path = layout.search(session.setting, session.round)

@@ -66,7 +66,7 @@ def _summaries(folder: Path) -> Iterator[dict[str, Any]]:
             summary = json.loads(path.read_bytes())
             _ = summary["meta"]["target"]["model"], summary["meta"]["workload"], summary["meta"]["users"]
         except (ValueError, KeyError, TypeError) as error:
-            raise Fault(f"{path}: is no summary of servebench load ({error!r}); load again") from None
+            raise Fault(f"{path}: is no summary of a load ({error!r}); load again") from None
         yield summary
 
 
