@@ -39,7 +39,9 @@ VALUE = r"(?:«[^»]*»|[^\s;,)`«»:]|:(?=\S))+"
 OPTION = rf" --[a-z-]+ {VALUE}|«[^»]*»"
 # Not in backticks, in which the documentation names a verb or a target.
 TARGET = r" (?:all|capacity|fetch)\b| only_(?:«[^»]*»|\w)+"
-COMMAND = re.compile(rf"(?<!`)(?:servebench [a-z-]+(?:{OPTION}| «[^»]*»)*|snakemake(?:{OPTION}|{TARGET}| «[^»]*»)+)")
+COMMAND = re.compile(
+    rf"(?<!`)(?:servebench [a-z-]+(?:{OPTION}| «[^»]*»| [A-Z]+\b)*|snakemake(?:{OPTION}|{TARGET}| «[^»]*»)+)"
+)
 VERBS = set(typer.main.get_command(cli.app).commands)  # type: ignore[attr-defined]
 
 
