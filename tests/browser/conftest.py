@@ -37,20 +37,19 @@ def page(browser: Any, path: Path, seen: dict[str, list[str]], request: pytest.F
     opened.on("pageerror", lambda error: seen["errors"].append(str(error)))
     opened.on("request", lambda asked: seen["requests"].append(asked.url))
     opened.goto(path.as_uri())
-    opened.wait_for_selector("html[data-ready]")
+    if options.get("java_script_enabled", True):
+        opened.wait_for_selector("html[data-ready]")
     yield opened
     context.close()
 
 
 @pytest.fixture
-def serious(page: Any) -> Callable[[], list[tuple[str, list[str]]]]:
-    """What axe finds of serious or critical impact, with where."""
+def findings(page: Any) -> Callable[[], list[tuple[str, list[str]]]]:
+    """What axe finds, with where."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python")
 
     def find() -> list[tuple[str, list[str]]]:
         found = axe.Axe().run(page).response["violations"]
-        return [
-            (v["id"], [n["html"][:90] for n in v["nodes"][:3]]) for v in found if v["impact"] in ("serious", "critical")
-        ]
+        return [(v["id"], [n["html"][:90] for n in v["nodes"][:3]]) for v in found]
 
     return find

@@ -87,6 +87,6 @@ def test_the_ratio_sorts_both_ways(page) -> None:
     ],
     indirect=True,
 )
-def test_axe_finds_nothing_serious_and_nothing_is_wider_than_the_screen(page, serious) -> None:
-    assert serious() == []
+def test_axe_finds_nothing_and_nothing_is_wider_than_the_screen(page, findings) -> None:
+    assert findings() == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -145,7 +145,7 @@ def _panel(frame: _Frame, data: pd.DataFrame, engine: str, key: str, limit: floa
     x_scale = alt.Scale(type="log", base=2, domain=frame.x_domain, nice=False)
     y_scale = alt.Scale(type="log" if log else "linear", domain=frame.axis.domain, nice=False)
     x = alt.X("users:Q", scale=x_scale, title=style.say(f"charts.{key}.x")).axis(
-        values=frame.ticks, format="d", grid=False
+        values=frame.ticks, format="d", grid=False, labelOverlap="greedy", labelSeparation=5
     )
     y_title = style.say(f"charts.{key}.y") if number == 0 else None
     y = alt.Y("middle:Q", scale=y_scale, title=y_title).axis(
@@ -192,26 +192,27 @@ def _panel(frame: _Frame, data: pd.DataFrame, engine: str, key: str, limit: floa
                 alt.X("users:Q", scale=x_scale), alt.X2("column:Q"), at
             ),
         )
-        layers.append(
-            rule.mark_text(align="right", dy=-7, color=LINE[0]).encode(
-                alt.X("column:Q", scale=x_scale), at, text="text:N"
-            )
-        )
+        # On the left: lines end, and their names stand, on the right.
+        layers += [
+            rule.mark_text(align="left", dx=5, dy=-7, **look).encode(alt.X("users:Q", scale=x_scale), at, text="text:N")
+            for look in written(LINE[0])
+        ]
     header = alt.TitleParams(engine, color=colour, fontSize=13, anchor="start", offset=6, fontWeight="normal")
     return alt.layer(*layers).properties(width=style.width, height=style.height, title=header)
 
 
 def _labels(frame: _Frame, last: Sequence[Row], x_scale: alt.Scale, y_scale: alt.Scale, colour: str) -> list[alt.Chart]:
-    """Write each line's name at its own end, apart from the names of lines that end at the same number of users."""
-    values = []
-    for users in sorted({point["users"] for point in last}):
-        there = [point for point in last if point["users"] == users and point["middle"] is not None]
-        there.sort(key=lambda point: -point["middle"])
-        for point, at in zip(there, frame.axis.apart([point["middle"] for point in there]), strict=True):
-            values.append({"text": point["setting"], "users": users, "at": at})
+    """Write each line's name at its own end, apart from all other names of the panel."""
+    there = sorted((point for point in last if point["middle"] is not None), key=lambda point: -point["middle"])
+    values = [
+        {"text": point["setting"], "users": point["users"], "at": at}
+        for point, at in zip(there, frame.axis.apart([point["middle"] for point in there]), strict=True)
+    ]
     base: Any = alt.Chart(inline(values or [{"text": "", "users": frame.users[0], "at": frame.axis.domain[1]}]))
     where = alt.X("users:Q", scale=x_scale), alt.Y("at:Q", scale=y_scale)
-    return [
-        base.mark_text(align="left", dx=9, **look).encode(*where, text="text:N")
-        for look in ({"stroke": PAPER[0], "strokeWidth": 3, "color": PAPER[0]}, {"color": colour})
-    ]
+    return [base.mark_text(align="left", dx=9, **look).encode(*where, text="text:N") for look in written(colour)]
+
+
+def written(colour: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the looks of a text that stays readable on lines: first its edge in the colour of the paper."""
+    return {"stroke": PAPER[0], "strokeWidth": 3, "color": PAPER[0]}, {"color": colour}

@@ -39,6 +39,15 @@ class Drawing:
             joined = (" " if language == "en" else "").join(title["subtitle"])
             alt = f"{spec.get('description', '')} {found[language]}".strip()
             said[language] = {"title": title["text"], "subtitle": joined, "alt": alt}
-            self.data["datasets"] |= spec.pop("datasets", {})
+            self.data["datasets"] |= _short(spec.pop("datasets", {}))
             own[language] = spec
         self.figures.append({"key": key, "said": said, "listed": listed, **more})
+
+
+def _short(value: Any) -> Any:
+    """Round every number to seven significant digits: a chart shows no more."""
+    if isinstance(value, float):
+        return float(f"{value:.7g}")
+    if isinstance(value, dict):
+        return {name: _short(one) for name, one in value.items()}
+    return [_short(one) for one in value] if isinstance(value, list) else value

@@ -199,7 +199,11 @@ def _workloads(plan: Plan) -> list[tuple[str, list[tuple[str, str]]]]:
     return found
 
 
+_PLAIN = " ,;:/()[]{}=+*'!@$|~?"  # characters of a CSV file that need no escape in an address
+
+
 def _files(tables: Mapping[str, pa.Table]) -> list[tuple[str, str]]:
     """List the files inside the page as (name, address)."""
     names = [name for name in ("settings", "measurements", "verdicts") if name in tables]
-    return [(f"{n}.csv", "data:text/csv;charset=utf-8," + quote(content.as_csv(tables[n]))) for n in names]
+    texts = {name: quote(content.as_csv(tables[name]), safe=_PLAIN) for name in names}
+    return [(f"{name}.csv", f"data:text/csv;charset=utf-8,{text}") for name, text in texts.items()]
