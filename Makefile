@@ -87,8 +87,8 @@ cluster-test: setup-dev
 	tests/slurm/up.sh
 	$(BIN)/python -m pytest tests/cluster; status=$$?; tests/slurm/down.sh; exit $$status
 
-# All tests on a real docker (as root, on Debian): the ones of `make test`, and those that take a minute.
+# The tests on a real docker, started and stopped around them (as root, on Debian).
 container-test: setup-dev
 	$(BIN)/servebench environment llama-cpp --runtime '{}' --out results/llama-cpp.json
 	tests/container/up.sh $$($(BIN)/python -c 'import json; print(json.load(open("results/llama-cpp.json"))["python"])')
-	CONTAINER_TEST_SLOW=1 $(BIN)/python -m pytest tests/engine/test_docker.py; status=$$?; tests/container/down.sh; exit $$status
+	$(BIN)/python -m pytest tests/engine/test_docker.py; status=$$?; tests/container/down.sh; exit $$status

@@ -35,7 +35,7 @@ def workspace(llama_environment, smollm2, tmp_path):
         "baseline": "A",
         "concurrency": 2,
         "tasks": {"jcommonsenseqa": {"set": "small", "limit": 2, "max_tokens": 4}},
-        "targets": {"A": setting, "B": setting},
+        "targets": {"A": {**setting, "args": ["-t", "1"], "env": {"LLAMA_KEYED": "1"}}, "B": setting},
     }
     return made
 
@@ -47,6 +47,9 @@ def test_it_is_measured_and_asked_wherever_it_lies(workspace, llama_environment,
     assert record.session.argv[0] == workspace.config["engines"]["llama"]["binary"]
     facts = replies.read(workspace.results / "evaluations/A.parquet").facts
     assert (facts.status, facts.asked, facts.answered) == ("ok", 4, 4)
+    (asked,) = facts.sessions
+    assert asked.argv and asked.argv[-2:] == ["-t", "1"] and (asked.env or {})["LLAMA_KEYED"] == "1"
+    assert asked.argv[asked.argv.index("-c") + 1] == str(2 * 512)
     moved = program(tmp_path / "elsewhere", llama_environment["python"])
     workspace.config["engines"]["llama"]["binary"] = moved
     (tmp_path / "here" / "llama-server").unlink()

@@ -182,7 +182,6 @@ def test_what_a_killed_session_and_guard_leave_is_removed_by_the_next(
     assert containers() == []
 
 
-@pytest.mark.skipif("CONTAINER_TEST_SLOW" not in os.environ, reason="needs a minute: make container-test")
 def test_a_daemon_that_hangs_at_the_end_is_said_and_its_container_removed_by_the_next(
     images: Callable[..., None],
     smollm2: Path,
@@ -193,6 +192,7 @@ def test_a_daemon_that_hangs_at_the_end_is_said_and_its_container_removed_by_the
     usual = runtime.REMOVAL_TIMEOUT_S, runtime.DOCKER_TIMEOUT_S
     monkeypatch.setattr(runtime, "REMOVAL_TIMEOUT_S", 0.5)
     monkeypatch.setattr(runtime, "DOCKER_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(launch, "GUARD_TIMEOUT_S", 2.0)
     dockerd = psutil.Process(int((STATE / "docker.pid").read_text()))
     try:
         with launched(smollm2, tmp_path, stop_timeout_s=1) as server:

@@ -1,7 +1,6 @@
 """Run small experiments that set many keys of the configuration at once, for tests of what each key does."""
 
 import json
-import re
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
@@ -23,7 +22,7 @@ class Listening(HttpDouble):
 
     def respond(self, request: Request) -> Iterable[Step]:
         if request.method == "GET":
-            return [request.response({"data": [{"id": "served"}]})]
+            return [request.response({"data": [{"id": "served"}]}, headers={"server": "double/1"})]
         if request.path == "/tokenize":
             return [request.response({"tokens": request.body["content"].split()})]
         usage = {"prompt_tokens": tokens(request.body), "completion_tokens": request.body["max_tokens"]}
@@ -34,25 +33,27 @@ class Listening(HttpDouble):
         end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "length"}]}
         data = b"".join(b"data: " + json.dumps(one).encode() + b"\n\n" for one in (*events, end, {"usage": usage}))
         data += b"data: [DONE]\n\n"
-        return [HEAD, b"%x\r\n%s\r\n0\r\n\r\n" % (len(data), data)]
+        begun = b"data: " + json.dumps(events[0]).encode() + b"\n\n"
+        wait = {"late": [0.8], "silent": [b"%x\r\n%s\r\n" % (len(begun), begun), 0.8]}
+        return [HEAD, *wait.get(request.body["who"], ()), b"%x\r\n%s\r\n0\r\n\r\n" % (len(data), data)]
 
     def asked(self) -> dict[str, list[Request]]:
         """Return the requests of loads and evaluations by `who` asked; probes have another prompt than either."""
         found = defaultdict(list)
         for request in self.received:
-            if request.method == "POST" and request.path.endswith("/chat/completions"):
-                if "capital of France" not in request.body["messages"][-1]["content"]:
-                    found[request.body.get("who")].append(request)
+            chat = request.method == "POST" and request.path.endswith("/chat/completions")
+            if chat and "capital of France" not in request.body["messages"][-1]["content"]:
+                found[request.body["who"]].append(request)
         return found
 
 
 def at_a_url(folder: Path, server: Listening) -> Workspace:
     """Return an experiment that loads a server at a URL in every mode, and evaluates it."""
     made = Workspace(folder)
+    made.env["FAR_KEY"] = "a-key"
     prompts, trace = folder / "prompts.jsonl", folder / "trace.jsonl"
     prompts.write_text("".join(f'{{"prompt": "{"number " * 90}{number}."}}\n' for number in ("one", "two", "six")))
     trace.write_text("".join(f'{{"arrival_s": {n / 2}, "prompt": "Entry {n}."}}\n' for n in range(9)))
-    made.env["FAR_KEY"] = "a-key"
     base = {"engine": "far", "model": "m", "slots": 2}
     runs = {
         "closed": {},
@@ -61,11 +62,13 @@ def at_a_url(folder: Path, server: Listening) -> Workspace:
         "talk": {"mode": "conversation", "turns": 2},
         "trace": {"mode": "trace", "trace": str(trace), "trace_speed": 10, "trace_first_s": 2},
         "prefix": {"mode": "shared-prefix", "shared_prefix_tokens": 30},
+        "late": {"timeout_s": 0.4, "min_targets": 2},
+        "silent": {"idle_timeout_s": 0.4, "min_targets": 2},
     }
     made.config = {
         "experiment": "reruns",
         "rounds": 1,
-        "line": {"ttft_p95_s": 1e-6, "min_targets": 3},
+        "line": {"ttft_p95_s": 1e-6, "user_tok_s": 1234},
         "engines": {
             "far": {
                 "kind": "url",
@@ -73,6 +76,7 @@ def at_a_url(folder: Path, server: Listening) -> Workspace:
                 "api_key_env": "FAR_KEY",
                 "options": {"model": "served"},
                 "request": {"of_engine": 1, "who": "engine"},
+                "expect": {"version": "double/1"},
             }
         },
         "models": {"m": {"name": "The model", "source": "hf://a/b", "unverified": "No revision is published."}},
@@ -94,7 +98,10 @@ def at_a_url(folder: Path, server: Listening) -> Workspace:
             "processes": 2,
         },
         "runs": {name: {"title": f"All {name}", "workload": own} for name, own in runs.items()},
-        "settings": {name: {**base, "run": name, "users": [2], "request": {"who": name}} for name in runs},
+        "settings": {
+            name: {**base, "run": name, "users": [2], "request": {"who": name, "top_p": 0.8}, "expect": expected}
+            for name, expected in zip(runs, [{"version": "other"}, *[{}] * 7], strict=True)
+        },
         "evaluations": {
             "baseline": "B",
             "concurrency": 2,
@@ -109,5 +116,61 @@ def at_a_url(folder: Path, server: Listening) -> Workspace:
             "targets": {name: {**base, "request": {"who": name}, "note": f"On {name}."} for name in "AB"},
         },
         "runtime": {"beyond_calibration": "mark"},
+    }
+    return made
+
+
+def on_simulators(folder: Path) -> Workspace:
+    """Return an experiment on simulators whose settings are a matrix, with prompts and replies of a length."""
+    made = Workspace(folder)
+    prompts = folder / "prompts.jsonl"
+    prompts.write_text("".join(f'{{"prompt": "{"number " * 90}{number}."}}\n' for number in ("one", "two", "six")))
+    file = {"name": "The model", "source": "file:///nowhere.gguf"}
+    made.config |= {
+        "title": {"en": "A title", "ja": "題名"},
+        "rounds": {"min": 1, "max": 2},
+        "deviations": ["Prompts are ours."],
+        "unverified": ["Never run elsewhere."],
+        "line": {"user_tok_s": 0.01, "min_targets": 1000},
+        "people": {"pause": 0.01},
+        "license": "CC0-1.0",
+        "cost": {"price_per_hour": 2, "currency": "USD", "idle_after_min": 30},
+        "cpus": {"server": 1, "load": 1},
+        "engines": {
+            "sim": {
+                "kind": "simulator",
+                "options": {"decode_tok_s": {"1": 8.0}},
+                "args": ["--of-engine"],
+                "env": {"KEYED_A": "engine", "KEYED_B": "engine"},
+            }
+        },
+        "models": {
+            "small": {**file, "sha256": "0" * 64, "quantization": "Q4_0", "note": "A note of a model."},
+            "large": {**file, "sha256": "1" * 64, "quantization": "Q8_0"},
+        },
+        "workload": {"prompts": str(prompts), "reply_tokens": 3, "warmup_s": 0.1, "window_s": 1.2, "timeout_s": 20},
+        "runs": {
+            "main": {"title": "The matrix", "control": "s-1-q4_0"},
+            "lengths": {"workload": {"prompts": {"tokens": 96, "set": str(prompts)}}},
+        },
+        "settings": {
+            "s": {
+                **{"engine": "sim", "context": 512, "users": [1], "env": {"KEYED_B": "setting"}},
+                "note": "A note of settings.",
+                "matrix": {"slots": [1, 2], "quantization": ["Q4_0", "Q8_0"]},
+                "exclude": [{"slots": 2, "quantization": "Q8_0"}],
+                "include": [{"slots": 2, "args": ["--more"]}],
+            },
+            "length": {"engine": "sim", "model": "large", "slots": 1, "context": 512, "users": [1], "run": "lengths"},
+        },
+        "charts": {"width": 901, "height": 123, "language": "ja"},
+    }
+    made.config["runtime"] |= {
+        "ports": [31000, 31500],
+        "job_minutes": 1,
+        "device": "cpu",
+        "cache": str(folder / "cache"),
+        "bandwidth_gb_s": 50,
+        "foreign_use": {"share": 1e-9, "samples": 1, "action": "mark"},
     }
     return made

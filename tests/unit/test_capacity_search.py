@@ -10,7 +10,7 @@ from servebench.capacity.judging import levels
 from servebench.capacity.search import answer, searched, wanted
 from servebench.faults import Fault
 from servebench.load.line import Line
-from servebench.load.objective import MOST, Objective, Outcome
+from servebench.load.objective import LIMITED, MOST, Objective, Outcome
 from servebench.marks import mark
 
 GOOD, BAD = Outcome(0.7), Outcome(-0.7)
@@ -180,6 +180,17 @@ def test_an_objective_allows_the_share_of_failures_it_names():
     assert batch.requests == 100
     assert batch.outcome(figures(target_requests=100, failures=5, e2e_p99_s=30.0, e2e_p50_s=9.0)).margin > 0
     assert batch.outcome(figures(target_requests=100, failures=6, e2e_p99_s=30.0)).missed == ("failures",)
+
+
+@pytest.mark.parametrize("name", LIMITED)
+def test_each_limit_is_kept_on_one_side_of_its_figure_and_missed_on_the_other(name):
+    limit = 0.5
+    counted = name.replace("ttft_p95_s", "ttft_p95_all_s")  # a failure is an endless wait
+    sides = [figures(target_requests=100, **{name: value, counted: value}) for value in (0.4, 0.6)]
+    kept, missed = sides if LIMITED[name] else reversed(sides)
+    alone = Objective(limits={name: limit}, min_targets=5)
+    assert alone.outcome(kept).margin > 0 and not alone.outcome(kept).missed
+    assert alone.outcome(missed).margin < 0 and alone.outcome(missed).missed == (name,)
 
 
 def test_a_p95_that_failures_make_endless_is_never_kept():

@@ -378,6 +378,16 @@ def test_targets_stand_with_file_engine_and_what_to_know_of_them() -> None:
     assert page.count(spoken("page.evaluated.requantized", source="SmolLM2-135M-Instruct Q4_1")["en"]) == 2
 
 
+def test_a_note_on_a_target_stands_beside_it() -> None:
+    plan = plan_evaluated(under_load=False)
+    noted = msgspec.structs.replace(plan.evaluations.targets["Q8_0"], note={"en": "Asked last.", "ja": "最後。"})
+    asked = msgspec.structs.replace(plan.evaluations, targets=plan.evaluations.targets | {"Q8_0": noted})
+    rows = tables.table("targets", [target("Q8_0", baseline=True), target("Q4_0")])
+    page = page_.page({"targets": rows}, msgspec.structs.replace(plan, evaluations=asked))
+    text = page[page.index('id="h-evaluated"') : page.index('id="h-charts">')]
+    assert [row.count("Asked last.") for row in text.split("<tr>")[-2:]] == [1, 0]
+
+
 def compared(**changes: Any) -> dict[str, Any]:
     row: dict[str, Any] = dict.fromkeys(tables.SCHEMAS["comparisons"].names, 0)
     row |= {"measure": "mgsm", "target": "Q4_1", "baseline": "Q8_0", "repeat": 1, "n": 250, "questions": 250}

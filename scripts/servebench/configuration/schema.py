@@ -54,7 +54,7 @@ def tables() -> str:
         rows = list(_inner(key, node, seen))
         if rows:
             sections += f"\n### `{key}`\n\n{node['description']}\n\n{_table(rows)}"
-        else:
+        if not rows or "anyOf" in node:
             plain.append(_row(key, node, required=key in schema()["required"]))
     return _table(plain) + sections
 
@@ -65,6 +65,11 @@ def _table(rows: list[str]) -> str:
 
 def _inner(path: str, node: Node, seen: set[str]) -> Iterator[str]:
     """Yield the table rows of a section's keys, once for each section (`seen` holds those done)."""
+    if "anyOf" in node:
+        for alternative in node["anyOf"]:
+            if _described(alternative):
+                yield from _inner(path, alternative, seen)
+        return
     if "$ref" not in node:
         path, node = f"{path}.<{path.rpartition('.')[2].rstrip('s')}>", node.get("additionalProperties") or {}
     name = node.get("$ref", "").rpartition("/")[2]
@@ -75,6 +80,12 @@ def _inner(path: str, node: Node, seen: set[str]) -> Iterator[str]:
     for key, inner in section["properties"].items():
         yield _row(f"{path}.{key}", inner, required=key in section.get("required", ()))
         yield from _inner(f"{path}.{key}", inner, seen)
+
+
+def _described(node: Node) -> bool:
+    """Return whether a node is a section whose keys have meanings; a text in languages has none."""
+    section = schema()["$defs"].get(node.get("$ref", "").rpartition("/")[2], {})
+    return all("description" in inner for inner in section.get("properties", {"": {}}).values())
 
 
 def _row(path: str, node: Node, *, required: bool) -> str:

@@ -52,6 +52,7 @@ PORT_ATTEMPTS = 3
 PORT_TAKEN = re.compile(r"couldn't bind|address already in use|bind: address|port is already allocated", re.IGNORECASE)
 # What `docker run` and `podman run` exit with when the container could not be made or its program not be run.
 NOT_CONTAINED = (125, 126, 127)
+GUARD_TIMEOUT_S = 30.0  # for a guard's own work, behind the engine's time to stop
 MEMORY_MARGIN_BYTES = 256 * 2**20
 MEMORY_TIMEOUT_S = 60.0
 log = logging.getLogger("servebench")
@@ -110,7 +111,7 @@ class Process:
         self._stopped = True
         self._guard.stdin.close()
         try:
-            self._guard.wait(self._stop_timeout_s + 30)
+            self._guard.wait(self._stop_timeout_s + GUARD_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self._guard.kill()  # a descendant is stuck in the kernel; the guard's end takes the engine with it
             self._guard.wait()
