@@ -59,6 +59,7 @@ def at_a_url(folder: Path, server: Listening) -> Workspace:
         "closed": {},
         "count": {"mode": "count", "requests": 6},
         "open": {"mode": "open", "rate": 20, "arrivals": "constant"},
+        "people": {"mode": "open-users", "user_rate": 10, "arrivals": "constant", "min_targets": 2},
         "talk": {"mode": "conversation", "turns": 2},
         "trace": {"mode": "trace", "trace": str(trace), "trace_speed": 10, "trace_first_s": 2},
         "prefix": {"mode": "shared-prefix", "shared_prefix_tokens": 30},
@@ -100,7 +101,7 @@ def at_a_url(folder: Path, server: Listening) -> Workspace:
         "runs": {name: {"title": f"All {name}", "workload": own} for name, own in runs.items()},
         "settings": {
             name: {**base, "run": name, "users": [2], "request": {"who": name, "top_p": 0.8}, "expect": expected}
-            for name, expected in zip(runs, [{"version": "other"}, *[{}] * 7], strict=True)
+            for name, expected in zip(runs, [{"version": "other"}, *[{}] * 8], strict=True)
         },
         "evaluations": {
             "baseline": "B",

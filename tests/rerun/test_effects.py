@@ -107,7 +107,7 @@ def expected(run: Run, setting: str) -> list[tuple[Any, Any]]:
 # What is seen of each key, and what it must be.
 AT_A_URL: dict[str, Callable[[Run], tuple[Any, Any]]] = {
     "experiment": lambda run: (run.results.name, "reruns"),
-    "rounds": lambda run: (len(run.rows("measurements")), 8),
+    "rounds": lambda run: (len(run.rows("measurements")), 9),
     "line.ttft_p95_s": lambda run: ("ttft_p95_s" in level(run, "closed").values["limits"], True),
     "line.user_tok_s": lambda run: (level(run, "closed").values["line"]["user_tok_s"], 1234),
     "engines.<engine>.kind": lambda run: (run.record("closed", "closed", 2).session.argv, []),
@@ -152,6 +152,7 @@ AT_A_URL: dict[str, Callable[[Run], tuple[Any, Any]]] = {
     "workload.min_targets": lambda run: (run.rows("measurements", setting="closed")[0]["target_requests"] >= 30, True),
     "workload.requests": lambda run: (len(run.asked["count"]), 6),
     "workload.rate": lambda run: (due_every_s(run, "open")[0], 0.05),
+    "workload.user_rate": lambda run: (due_every_s(run, "people")[0], 0.05),
     "workload.arrivals": lambda run: (len(set(due_every_s(run, "open"))), 1),
     "workload.think": lambda run: (min(own_gaps_s(run, "closed")) >= 0.05, True),
     "workload.turns": lambda run: (conversations(run), {2, 4}),

@@ -1,0 +1,140 @@
+"""LiteLLM's proxy before a server: its stream, its errors, and its own delay beside the direct one.
+
+`make gateway-test` installs it (550 MB) and runs these tests; nothing else collects them (conftest.py).
+"""
+
+import os
+import socket
+import subprocess
+from collections.abc import Iterator
+
+import httpx
+import pytest
+import yaml
+
+from http_double import HttpDouble, Request
+from servebench.load.endpoint import Endpoint
+from servebench.load.figures import measurement_figures
+from servebench.load.line import Line
+from servebench.load.measurement import Measurement
+from servebench.load.run import measure
+from servebench.load.workload import Workload
+from waiting import until
+
+EVENTS = (
+    b'data: {"choices":[{"index":0,"delta":{"role":"assistant","content":"word "}}]}\n\n' * 4
+    + b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
+    + b'data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":4,"total_tokens":11}}\n\ndata: [DONE]\n\n'
+)
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: %d\r\n\r\n" % len(EVENTS)
+LOAD = Workload(mode="count", requests=60, max_tokens=4, timeout_s=30)
+
+
+class Upstream(HttpDouble):
+    """Answer at once; a model called `busy` is told to come back in 7 s."""
+
+    def respond(self, request: Request) -> list[bytes]:
+        if request.body.get("model") == "busy":
+            told = {"error": {"message": "too many", "type": "rate_limit", "code": "429"}}
+            return [request.response(told, 429, {"retry-after": "7"})]
+        return [HEAD + EVENTS]
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[Upstream]:
+    with Upstream() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def proxy(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """LiteLLM's address, its models: m, busy, and one whose server is down."""
+    folder = tmp_path_factory.mktemp("litellm")
+    at = {"m": upstream.url, "busy": upstream.url, "down": "http://127.0.0.1:9"}
+    models = [
+        {"model_name": name, "litellm_params": {"model": f"openai/{name}", "api_base": f"{url}/v1", "api_key": "none"}}
+        for name, url in at.items()
+    ]
+    config = {
+        "model_list": models,
+        "litellm_settings": {"num_retries": 0, "telemetry": False},
+        "router_settings": {"num_retries": 0, "disable_cooldowns": True},
+        "general_settings": {"master_key": "sk-test"},
+    }
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [os.environ["LITELLM"], "--config", "config.yaml", "--host", "127.0.0.1", "--port", str(port)]
+    with (folder / "log").open("wb") as log:
+        started = subprocess.Popen(
+            command, cwd=folder, stdout=log, stderr=log, env={**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+        )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        until(lambda: answers(url) or started.poll() is not None, 180, "LiteLLM's proxy")
+        assert started.poll() is None, (folder / "log").read_text()[-2000:]
+        yield url
+    finally:
+        started.terminate()
+        started.wait(30)
+
+
+def answers(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/health/liveliness", timeout=5).is_success
+    except httpx.TransportError:
+        return False
+
+
+def loaded(
+    url: str, model: str, monkeypatch: pytest.MonkeyPatch, key: str = "sk-test", requests: int = 60
+) -> Measurement:
+    monkeypatch.setenv("GATEWAY_KEY", key)
+    load = Workload(**{**LOAD.to_dict(), "requests": requests})
+    return measure(Endpoint(url=url, model=model, api_key_env="GATEWAY_KEY"), load, 1)
+
+
+def test_its_stream_is_read_as_the_server_s_own_and_its_delay_stands_beside(
+    upstream: Upstream, proxy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {}
+    for name, url in {"direct": upstream.url, "proxy": proxy}.items():
+        measured = loaded(url, "m", monkeypatch)
+        figures = measurement_figures(measured.requests, measured.chunks, measured.meta, Line())
+        assert figures["failures"] == 0
+        rows = measured.requests.to_pylist()
+        assert {(row["completion_tokens"], row["prompt_tokens"], row["tokens_from"]) for row in rows} == {
+            (4, 7, "usage")
+        }
+        assert {(row["finish_reason"], row["done"]) for row in rows} == {("stop", True)}
+        found[name] = figures["ttft_p50_s"]
+    print("TTFT p50:", {name: f"{1000 * seconds:.1f} ms" for name, seconds in found.items()})
+    assert found["direct"] < found["proxy"] < 2
+
+
+@pytest.mark.parametrize(
+    ("model", "key", "status", "words"),
+    [
+        ("m", "sk-wrong", 400, "No connected db"),  # without a database it cannot look other keys up
+        ("busy", "sk-test", 429, "too many"),
+        ("down", "sk-test", 500, "Connection error"),
+    ],
+)
+def test_its_errors_are_failed_requests_with_its_words(
+    proxy: str, monkeypatch: pytest.MonkeyPatch, model: str, key: str, status: int, words: str
+) -> None:
+    rows = loaded(proxy, model, monkeypatch, key, requests=2).requests.to_pylist()
+    assert {(row["status"], row["http_status"]) for row in rows} == {("http_error", status)}
+    assert all(words in row["error"] for row in rows)
+
+
+def test_it_passes_on_when_to_come_back(proxy: str) -> None:
+    body = {"model": "busy", "messages": [{"role": "user", "content": "?"}], "stream": True}
+    told = httpx.post(
+        f"{proxy}/v1/chat/completions", json=body, headers={"Authorization": "Bearer sk-test"}, timeout=30
+    )
+    assert (told.status_code, told.headers.get("llm_provider-retry-after", told.headers.get("retry-after"))) == (
+        429,
+        "7",
+    )
