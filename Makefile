@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: all validate test lint audit chaos soak fuzz report setup setup-dev schema lock clean cluster-test container-test
+.PHONY: all validate test lint audit chaos soak fuzz report setup setup-dev schema lock clean cluster-test container-test gateway-test
 
 all: setup
 	$(BIN)/snakemake --cores 1 all
@@ -72,6 +72,7 @@ lock:
 	$(LOCK) --extra workflow --extra dev --constraints envs/workflow.lock --output-file envs/dev.lock pyproject.toml
 	$(LOCK) --output-file envs/llama-cpp.lock envs/llama-cpp.in
 	$(COMPILE) --python-platform x86_64-manylinux_2_31 --only-binary :all: --output-file envs/vllm-cuda.lock envs/vllm-cuda.in
+	$(LOCK) --output-file tests/engine/litellm.lock tests/engine/litellm.in
 
 # How often claims of leaders and differences are false (docs/verdicts.md), and answers of a search for a capacity
 # (docs/benchmarks.md) (three quarters of an hour).
@@ -86,6 +87,11 @@ clean:
 cluster-test: setup-dev
 	tests/slurm/up.sh
 	$(BIN)/python -m pytest tests/cluster; status=$$?; tests/slurm/down.sh; exit $$status
+
+# LiteLLM's proxy (550 MB) before a server; prints its delay beside the direct one (docs/engines.md).
+gateway-test: setup-dev
+	test -x results/litellm/bin/litellm || ($(PYTHON) -m venv results/litellm && results/litellm/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes --only-binary :all: -r tests/engine/litellm.lock)
+	LITELLM=$$PWD/results/litellm/bin/litellm $(BIN)/python -m pytest -s tests/engine/test_litellm.py
 
 # The tests on a real docker, started and stopped around them (as root, on Debian).
 container-test: setup-dev
