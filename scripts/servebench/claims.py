@@ -82,6 +82,7 @@ KINDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "lower": ("first", "second", "differs", "ratio", "low", "high"),
         "not_beyond_noise": ("first", "second", "differs", "ratio", "low", "high"),
         "too_few_repeats": ("first", "second", "differs", "ratio"),
+        "not_valid": ("first", "second", "differs", "ratio"),
         "not_comparable": ("first", "second", "parts"),
     },
     "score": {
@@ -108,6 +109,8 @@ KINDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "used": ("gib", "memory"),
         "share": ("gib", "memory"),
     },
+    # band: the shortest and the longest prompt of it, in tokens
+    "slow": {"counted": ("band", "band_slow", "band_total", "other_slow", "other_total", "valid")},
     "queue": {"waited": ("slots", "ttft_p50_s", "base_users", "base_ttft_p50_s", "valid")},
 }
 

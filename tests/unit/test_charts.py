@@ -226,7 +226,7 @@ def test_bars_end_where_the_rounds_do_and_stand_by_engine_and_slots() -> None:
     assert [(b["low"], b["high"]) for b in bars] == [(r["output_tok_s_min"], r["output_tok_s_max"]) for r in at_four]
 
 
-def test_filled_points_and_frontier_are_what_was_concluded_to_be_within_the_target() -> None:
+def test_filled_points_and_discs_are_what_was_concluded() -> None:
     content, _ = full()
     met = {
         (claim.subjects[0], claim.users)
@@ -235,12 +235,9 @@ def test_filled_points_and_frontier_are_what_was_concluded_to_be_within_the_targ
     }
     points = tradeoff.points(content, "main")
     assert {(p["setting"], p["users"]) for p in points if p["met"]} == met != set()
-    best = tradeoff.frontier(points)
-    assert all(p["met"] for p in best)
-    assert all(a["x"] > b["x"] and a["y"] < b["y"] for a, b in itertools.pairwise(best))
-    for point in points:
-        if point["met"] and point not in best:
-            assert any(p["x"] >= point["x"] and p["y"] >= point["y"] for p in best)
+    choices = claims.of(content, "main", "choice")
+    named = {(name, claim.users) for claim in choices for name in claim.values["choose"]}
+    assert {(p["setting"], p["users"]) for p in tradeoff.chosen(content, "main", points)} == named != set()
 
 
 def test_a_level_that_failed_breaks_its_line_and_is_drawn_as_a_cross() -> None:
@@ -293,7 +290,7 @@ def test_a_row_with_a_mark_is_drawn_hollow_and_told() -> None:
     assert [point["trusted"] for point in points] == [False] + [True] * (len(points) - 1)
     made = charts.whole("output_by_users", marked, style.Style(language="ja"), ["main"]).to_dict()
     told = {row["marks"] for row in rows_drawn(made) if "marks" in row}
-    assert told == {"–", "回によって 2 割以上異なる：最初の文字まで 95% 点（秒） 0.10 → 0.30"}
+    assert told == {"–", "回ごとの差が 2 割以上：最初の文字まで 95% 点（秒）0.10 → 0.30"}
 
 
 def test_what_is_said_of_a_point_is_in_the_language_of_the_chart() -> None:
@@ -376,7 +373,7 @@ def values_of(part: Any, name: str) -> Iterator[Any]:
 
 def test_what_the_load_generator_was_measured_with_is_said_in_both_languages() -> None:
     assert set(words.labels()["charts"]["client_error"]["variants"]) == set(VARIANTS)
-    for language, wanted in (("en", {"steady", "in lockstep"}), ("ja", {"一定の間隔", "全員いっせい"})):
+    for language, wanted in (("en", {"steady", "in lockstep"}), ("ja", {"一定の間隔", "全員同時"})):
         assert {row["variant"] for row in rows_drawn(drawn("client_error", language))} == wanted
 
 

@@ -83,6 +83,22 @@ def test_one_round_separates_nothing() -> None:
     assert comparison.counts(found, "output_tok_s")["judged"] == 0
 
 
+def test_nothing_is_concluded_from_measurements_that_are_not_valid() -> None:
+    faster = many(1.5)
+    rows = faster.tables["measurements"]
+    place = rows.schema.names.index("valid")
+    throttled = pa.array([False] * len(rows), pa.bool_())
+    made = {**faster.tables, "measurements": rows.set_column(place, rows.schema.field("valid"), throttled)}
+    for one, other in (
+        (many(), dataclasses.replace(faster, tables=made)),
+        (dataclasses.replace(faster, tables=made), many()),
+    ):
+        found = comparison.compare(one, other)
+        assert verdicts(found) == {"not_valid"}
+        assert comparison.counts(found, "output_tok_s")["judged"] == 0
+        assert pairs(found)[4, "output_tok_s"].ratio is not None
+
+
 def changed(one: comparison.Experiment, **changes: Any) -> comparison.Experiment:
     """Change the only setting."""
     (setting,) = one.plan.settings.values()
@@ -105,7 +121,7 @@ def test_another_model_prompts_or_workload_get_no_ratio_unless_asked_for() -> No
         "prompts": {"workload": setting.workload | {"prompts": "en-short"}},
         "workload": {"workload": setting.workload | {"max_tokens": 3}},
     }.items():
-        other = changed(many(3.5), **changes)
+        other = changed(many(1.5), **changes)
         found = comparison.compare(one, other)
         assert verdicts(found) == {"not_comparable"}
         assert {pair.ratio for pair in found.pairs} == {None}

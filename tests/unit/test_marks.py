@@ -47,8 +47,18 @@ def test_the_kinds_with_words_are_those_that_exist() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_the_words_of_a_kind_hold_each_of_its_values(kind: str, language: str) -> None:
-    fields = [name for _, name, _, _ in string.Formatter().parse(labels()["marks"][kind][language]) if name]
-    assert sorted(fields) == sorted(KINDS[kind])
+    texts = labels()["marks"][kind]
+    for text in [form[language] for form in texts.values()] if "fewer" in texts else [texts[language]]:
+        assert sorted(name for _, name, _, _ in string.Formatter().parse(text) if name) == sorted(KINDS[kind])
+
+
+@pytest.mark.parametrize(
+    ("tokens", "en", "ja"),
+    [(-300.0, "300 tokens fewer", "300 トークン少ない"), (2.0, "2 tokens more", "2 トークン多い")],
+)
+def test_what_differs_is_said_as_more_or_fewer(tokens: float, en: str, ja: str) -> None:
+    said = marks.translated(mark("other_prompt_tokens", tokens=tokens, than="np4"))
+    assert en in said["en"] and ja in said["ja"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -102,6 +112,7 @@ def test_numbers_read_as_people_write_them() -> None:
 def test_all_marks_of_a_row_are_one_line() -> None:
     two = [mark("no_output"), mark("failed", reason="out of memory: 3 GiB")]
     assert marks.told(two, "en") == "no output in the window; out of memory: 3 GiB"
+    assert marks.told(two, "ja") == "測定時間に出力なし。out of memory: 3 GiB"
     assert marks.told([], "ja") == "–"
     assert (marks.starred("np4", two), marks.starred("np4", [])) == ("np4 *", "np4")
 

@@ -150,7 +150,7 @@ def test_warnings_are_counted_by_kind_on_the_first_screen() -> None:
     weak = first.first(content_of, plan, "main")["weak"]
     marked = [claim for claim in claims.of(content_of, "main", "level") if claim.caveats]
     assert (weak["marked"], weak["rows"]) == (len(marked), 2)
-    assert ({"en": "rounds differ by 20 % or more", "ja": "回によって 2 割以上異なる"}, 1) in weak["kinds"]
+    assert ({"en": "rounds differ by 20 % or more", "ja": "回ごとの差が 2 割以上"}, 1) in weak["kinds"]
     assert "rounds differ by 20 % or more (1)" in answer_of(page_.page(content_of, plan))
 
 
@@ -305,7 +305,7 @@ def test_deviations_and_what_is_not_verified_stand_under_conditions() -> None:
 def test_the_way_to_a_server_at_a_url_stands_under_conditions() -> None:
     content_of, plan = made({"setting": "llama-np16", "users": 4}, {"setting": "vllm-bf16", "users": 4})
     launches = {"sessions": content_of["sessions"]}
-    assert "No network is between" in conditions(page_.page(launches, plan))
+    assert "There is no network in between" in conditions(page_.page(launches, plan))
     far = msgspec.structs.replace(plan.settings["vllm-bf16"].engine, kind="url", url="https://far.invalid")
     settings = {
         name: msgspec.structs.replace(setting, engine=far) if name == "vllm-bf16" else setting
@@ -350,7 +350,7 @@ def target(name: str, **changes: Any) -> dict[str, Any]:
 
 def test_targets_stand_with_file_engine_and_what_to_know_of_them() -> None:
     plan = plan_evaluated(under_load=False)
-    assert "Nothing is asked yet." in page_.page({}, plan)
+    assert "Nothing has been asked yet." in page_.page({}, plan)
     doubts = [mark("unanswered", unanswered=6, asked=56), mark("other_prompts")]
     q4_0 = target("Q4_0", same_prompts=False, answered=50, marks=doubts)
     failed = target("Q4_1", reason=[mark("failed", reason="out of <memory>")], answered=0, model_sha256=None)
@@ -525,7 +525,7 @@ def test_facts_that_are_not_as_published_stand_beside_the_published() -> None:
     ]
     page = page_.page(content_of, plan)
     assert "As published: 2 of 6 facts" in page
-    assert page.count("the server does not tell") == 1
+    assert page.count("not reported by the server") == 1
     content_of["expected"] = tables.table("expected", [])
     assert "As published: " not in page_.page(content_of, plan)
 

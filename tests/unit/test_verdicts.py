@@ -274,6 +274,7 @@ VALUES: Mapping[str, Any] = {
     **{"engine": "llama-server", "quantization": "Q4_K_M", "missed": ["b"], "parts": ["model", "prompts"]},
     **dict.fromkeys(("planned", "measured", "failed", "missing", "rounds", "met", "next", "requests"), 3),
     **dict.fromkeys(("wanted", "lacking", "failures", "questions", "changed", "replies"), 4),
+    **{"band": [513, 530], **dict.fromkeys(("band_slow", "band_total", "other_slow", "other_total"), 7)},
     **{name: [0.5, 1.5] for name in ("ttft_p95_s", "user_tok_s")},
     **{"discarded": [["a", 8, 2], ["b", None, 1]], "mode": "open", "rate": 4.0},
     **dict.fromkeys(("ratio", "low", "high", "points", "detectable", "margin", "percent"), 1.25),

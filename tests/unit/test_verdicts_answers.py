@@ -110,7 +110,7 @@ def test_a_repeat_without_any_reply_is_asked_and_lost() -> None:
     assert score.verdict == "not_judged"
     assert score.values["reasons"] == [{"kind": "unanswered", "target": "target", "lost": 250, "asked": 500}]
     assert "target left 250 of 500 replies without a whole answer" in said(score)["en"]
-    assert "応答 500 件中 250 件で回答が得られず" in said(score)["ja"]
+    assert "応答 500 件中 250 件で回答が得られなかった" in said(score)["ja"]
 
 
 def test_agreement_within_a_margin_is_judged_on_both_repeats() -> None:

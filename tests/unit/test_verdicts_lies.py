@@ -71,7 +71,7 @@ def test_the_fastest_that_misses_the_target_is_not_named_without_saying_so() -> 
     leader = only(found, "leader", figure="output_tok_s", users=8)
     assert (leader.verdict, leader.values["first"], leader.values["missed"]) == ("ahead", "llama-np64", ["llama-np64"])
     assert "The target was missed there by llama-np64" in said(leader)["en"]
-    assert "応答目標を下回った設定：llama-np64" in said(leader)["ja"]
+    assert "応答目標を満たさなかった設定：llama-np64" in said(leader)["ja"]
 
 
 def test_the_first_screen_prefers_a_level_at_which_the_leader_met_the_target() -> None:
@@ -236,7 +236,7 @@ def test_nothing_measured_at_all_is_not_nothing_served() -> None:
     assert (found[0].verdict, found[0].values["missing"]) == ("unfinished", 4)
     assert only(found, "capacity").verdict == "unknown"
     english, japanese = texts(found)
-    assert "missed" not in english and "下回り" not in japanese
+    assert "missed" not in english and "満たし" not in japanese
     assert not [claim for claim in found if claim.kind in ("leader", "people", "queue", "energy", "memory")]
 
 
@@ -255,7 +255,7 @@ def test_a_level_met_above_one_that_missed_is_not_beyond_the_most_users() -> Non
     plan = plan_of({"llama-np16": (2, 4, 16)})
     rows = [*both(plan, "llama-np16", 2), *both(plan, "llama-np16", 4, ttft_p95_s=9.0), *both(plan, "llama-np16", 16)]
     told = said(only(concluded(plan, rows), "capacity"))
-    assert told["en"].endswith("It met it with 16.")
+    assert told["en"].endswith("It met the target with 16 users, though.")
     assert "最大" not in told["ja"] and told["ja"].endswith("16 人では満たしました。")
 
 
@@ -296,8 +296,8 @@ def test_a_gap_below_is_no_denial_of_the_miss_above() -> None:
             **{"most": 16, "misses": 18, "measurements": 12, "valid": True},
         },
     )
-    assert "not with more" not in said(claim)["en"] and "misses it with 4." in said(claim)["en"]
-    assert "4 人では下回ります" in said(claim)["ja"]
+    assert "not with more" not in said(claim)["en"] and "misses the target with 4 users." in said(claim)["en"]
+    assert "4 人では満たしません" in said(claim)["ja"]
 
 
 def opened(names: Iterable[str], users: Iterable[int], **changes: Any) -> Plan:
@@ -353,7 +353,7 @@ def test_all_else_in_which_the_rows_of_a_pair_differ_is_named() -> None:
     assert pair.values["differs"] == ["slots", "engine_version", "model_sha256", "device", "protocol"]
     told = said(pair)
     assert "the number of slots, the version of the server software, the content of the model file" in told["en"]
-    assert "サーバーソフトの版" in told["ja"] and "測定手順の版" in told["ja"]
+    assert "サーバーソフトのバージョン" in told["ja"] and "測定手順のバージョン" in told["ja"]
 
 
 def test_other_cpus_are_a_difference_and_with_other_slots_no_pair() -> None:

@@ -39,7 +39,7 @@ def test_people_are_streams_times_reply_and_pause_over_reply() -> None:
     assert (claim.verdict, claim.users, claim.values["reply_s"]) == ("arithmetic", 16, [10.0, 10.0])
     assert claim.values["people"] == [[10, 32, 32], [30, 64, 64], [60, 112, 112]]
     assert "32 people with pauses of 10 s" in said(claim)["en"] and "not measured" in said(claim)["en"]
-    assert "測定ではありません" in said(claim)["ja"]
+    assert "測定値ではありません" in said(claim)["ja"]
 
 
 def test_rounds_with_other_durations_give_a_range_of_people_rounded_down() -> None:

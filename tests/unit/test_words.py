@@ -32,7 +32,7 @@ COMPARED = {
             {"detectable": None},
             "no difference detected (n discordant 17;"
             " at so few, a difference of any size would often have been missed)",
-            "差は検出されなかった（不一致 17 問。この少なさでは、どの大きさの差も見逃しやすい）",
+            "差は検出されなかった（不一致 17 問。この問数では、どの大きさの差も見逃しやすい）",
         ),
         (
             {"verdict": "cannot_be_significant", "base_only": 5, "other_only": 0, "equivalent": True},
@@ -42,12 +42,12 @@ COMPARED = {
         (
             {"verdict": "difference", "equivalent": False},
             "Q4_K_M is lower than Q8_0 by 1.5 points (95 % interval -5.0 to +2.0; p 0.012 after Holm)",
-            "Q4_K_M は Q8_0 より 1.5 ポイント低い（95 % 区間 -5.0〜+2.0、Holm 補正後 p 0.012）",
+            "Q4_K_M は Q8_0 より 1.5 ポイント低い（95% 区間 -5.0〜+2.0、Holm 補正後 p 0.012）",
         ),
         (
             {"verdict": "difference", "difference": 2.0, "low": 1.0, "high": 3.0},
             "Q4_K_M is higher than Q8_0 by 2.0 points (95 % interval +1.0 to +3.0; p 0.012 after Holm)",
-            "Q4_K_M は Q8_0 より 2.0 ポイント高い（95 % 区間 +1.0〜+3.0、Holm 補正後 p 0.012）",
+            "Q4_K_M は Q8_0 より 2.0 ポイント高い（95% 区間 +1.0〜+3.0、Holm 補正後 p 0.012）",
         ),
     ],
 )

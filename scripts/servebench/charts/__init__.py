@@ -62,7 +62,7 @@ CHARTS: Mapping[str, Chart] = {
         Chart("ttft_by_users", WAITING, ("setting", "users", "range", "marks"), ("capacity",)),
         Chart("depth", SPEED, ("series", "prompt_tokens", "users", "prefill", "decode", "marks"), of_runs=False),
         Chart("ttft_ecdf", WAITING, ("setting", "users", "round", "p50", "p90", "p95", "p99")),
-        Chart("slow_requests", WAITING, ("name", "kind", "share", "low", "high")),
+        Chart("slow_requests", WAITING, ("name", "kind", "share", "low", "high"), ("slow",)),
         Chart("ratios", CHANGES, ("group", "name", "text", "marks")),
         Chart("memory", MEANS, ("name", "part", "size"), ("memory",)),
         Chart("quality", ANSWERS, ("measure", "target", "repeat", "score", "difference"), ("score",), of_runs=False),

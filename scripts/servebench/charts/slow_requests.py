@@ -7,39 +7,38 @@ from typing import Any
 
 import pyarrow as pa
 
+from servebench import claims
 from servebench.charts.spans import intervals
 from servebench.charts.style import Style
 from servebench.tables.evaluated.statistics import share_interval
 from servebench.tables.files import Row, rows_of
 from servebench.words.marks import starred
+from servebench.words.numbers import span
 
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
-    """Read from `slow_requests` both kinds with 95 % intervals, where nobody queued and some request was slow."""
+    """Make of each claim of kind `slow` a point of either kind, with its 95 % interval."""
     places = {(row["setting"], row["users"]): row for row in rows_of(tables, "settings", run)}
     rows = []
-    for row in rows_of(tables, "slow_requests", run):
-        place = places[row["setting"], row["users"]]
-        slow = row["other_slow"] + (row["band_slow"] or 0)
-        if not row["band_total"] or not row["other_total"] or not slow or row["users"] > place["slots"]:
-            continue
-        text = f"{row['band_slow']}/{row['band_total']} · {row['other_slow']}/{row['other_total']}"
-        for kind in ("band", "other"):
-            count, total = row[f"{kind}_slow"], row[f"{kind}_total"]
+    for claim in claims.of(tables, run, "slow"):
+        name, values = claim.subjects[0], claim.values
+        place = places[name, claim.users]
+        counts = {kind: (values[f"{kind}_slow"], values[f"{kind}_total"]) for kind in ("band", "other")}
+        for kind, (count, total) in counts.items():
             low, high = share_interval(count, total)
             rows.append(
                 {
                     "kind": kind,
-                    "name": starred(f"{row['setting']} · {row['users']}", place["marks"]),
+                    "name": starred(f"{name} · {claim.users}", place["marks"]),
                     "engine": place["engine_kind"],
                     "low": 100 * low,
                     "high": 100 * high,
                     "middle": 100 * count / total,
                     "share": f"{count}/{total}",
-                    "text": text if kind == "band" else "",
+                    "text": " · ".join(f"{slow}/{own}" for slow, own in counts.values()) if kind == "band" else "",
                     "text_at": 100.0,
                     "marks": place["marks"],
-                    "band": f"{row['band_low']}–{row['band_high']}",
+                    "band": span(*values["band"]),
                 }
             )
     return rows

@@ -41,13 +41,10 @@ def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
     return found
 
 
-def frontier(rows: Sequence[Row]) -> list[Row]:
-    """List the points within the target that no other such point exceeds in both figures, by falling speed."""
-    best: list[Row] = []
-    for row in sorted((row for row in rows if row["met"]), key=lambda row: (-row["x"], -row["y"])):
-        if not best or row["y"] > best[-1]["y"]:
-            best.append(row)
-    return best
+def chosen(tables: Mapping[str, pa.Table], run: str, rows: Sequence[Row]) -> list[Row]:
+    """List the points that the claims of kind `choice` name: which setting to run for that number of users."""
+    named = {(name, claim.users) for claim in claims.of(tables, run, "choice") for name in claim.values["choose"]}
+    return [row for row in rows if (row["setting"], row["users"]) in named]
 
 
 def labelled(tables: Mapping[str, pa.Table], run: str, rows: Sequence[Row]) -> list[Row]:
@@ -62,7 +59,7 @@ def labelled(tables: Mapping[str, pa.Table], run: str, rows: Sequence[Row]) -> l
 
 
 def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
-    """Draw lines and points over a pale frontier; the rule is the target's speed."""
+    """Draw lines and points, pale discs behind those to run; the rule is the target's speed."""
     rows, limit = points(tables, run), style.line[X]
     if not rows:
         return style.nothing("tradeoff", limit=limit, settings=0)
@@ -123,9 +120,8 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
             for halo, own in (({"stroke": PAPER[0], "strokeWidth": 3}, {}), ({}, {"color": tint}))
         ),
     ]
-    if best := frontier(rows):
-        pale = alt.Chart(inline(best)).mark_line(strokeWidth=12, color=FAINT[0], strokeCap="round", strokeJoin="round")
-        layers.insert(0, pale.encode(x, y, order="x:Q"))
+    if best := chosen(tables, run, rows):
+        layers.insert(0, alt.Chart(inline(best)).mark_circle(size=420, color=FAINT[0], opacity=1).encode(x, y))
     drawn = alt.layer(*layers).properties(width=style.width, height=style.height)
     return style.finished(drawn, "tradeoff", limit=limit, settings=len(settings))
 

@@ -77,7 +77,10 @@ def sections(plan: Plan, results: Path, cache_root: Path, language: str) -> Iter
     yield "Needed and available", needs(plan, results, cache_root)
     yield "Predicted, not measured", predicted(plan, results, cache_root)
     yield "Not verified", (f"{where}: {say(text, language)}" for where, text in requirements.unverified(plan))
-    yield "Not as in the source, or ours where it is silent", (say(text, language) for text in plan.deviations)
+    yield (
+        "Where this differs from the source, or the source is silent",
+        (say(text, language) for text in plan.deviations),
+    )
 
 
 def to_measure(plan: Plan, results: Path) -> Iterator[str]:

@@ -33,6 +33,7 @@ ANSWERS = ("score", "equivalence")  # kinds of claims about evaluated answers
 OTHERS = (
     "people",
     "queue",
+    "slow",
     "memory",
     "cost",
     "energy",

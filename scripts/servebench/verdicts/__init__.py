@@ -19,6 +19,7 @@ from servebench.verdicts.leaders import leaders, pairs
 from servebench.verdicts.levels import capacities, levels
 from servebench.verdicts.means import means, people
 from servebench.verdicts.objectives import objectives
+from servebench.verdicts.slow import slow
 
 __all__ = ["conclude", "headline"]
 
@@ -47,6 +48,7 @@ def conclude(tables: Mapping[str, pa.Table], plan: Plan) -> list[Claim]:
         *under_load(tables),
         *objectives(tables, plan),
         *means(tables, plan, judged, capacity),
+        *slow(tables),
     ]
     return [msgspec.structs.replace(claim, several=True) for claim in found] if len(plan.runs) > 1 else found
 

@@ -12,8 +12,8 @@ from servebench.claims import Claim
 from servebench.plan import Setting
 from servebench.plan.differences import differences, measured_differences
 from servebench.verdicts import noise
-from servebench.verdicts.leaders import ONLY_MEASURED, repeat_noise, rounds_of
-from servebench.verdicts.levels import cells
+from servebench.verdicts.leaders import ONLY_MEASURED, repeat_noise, rounds_of, settings_rows
+from servebench.verdicts.levels import caveats, cells, is_valid
 
 # What makes two measurements different work; a ratio across it is only given when it is asked for by name.
 PARTS = ("model", "prompts", "workload")
@@ -53,18 +53,18 @@ def across(
 ) -> Iterator[Claim]:
     """Yield a claim for each match that both measured: second over first by `figure`, all as one family (Holm).
 
-    Where model, prompts or workload differ no ratio is given, except across the PARTS in `asked`.
+    Where model, prompts or workload differ no ratio is given, except across the PARTS in `asked`. Nothing is concluded
+    from a level that is not valid (`levels.is_valid`); its ratio is given.
     """
     one_cells, other_cells = cells(first), cells(second)
     merged = {("first", *place): rounds for place, rounds in one_cells.items()}
     merged |= {("second", *place): rounds for place, rounds in other_cells.items()}
     known = repeat_noise(merged, figure)
-    found: list[tuple[Matched, list[str], list[str], noise.Ratio | None, int]] = []
+    settings = [settings_rows(tables) for tables in (first, second)]
+    found: list[tuple[Matched, list[str], list[str], noise.Ratio | None, int, bool]] = []
     for match in matched:
-        rows = [
-            measured.get((setting.run, setting.name, match.users), [])
-            for measured, setting in ((one_cells, match.one), (other_cells, match.other))
-        ]
+        places = [(setting.run, setting.name, match.users) for setting in (match.one, match.other)]
+        rows = [own.get(place, []) for own, place in zip((one_cells, other_cells), places, strict=True)]
         rounds = [rounds_of(own, figure) for own in rows]
         if not all(rounds):
             continue
@@ -72,17 +72,19 @@ def across(
         ratio = None if apart else noise.ratio(rounds[1], rounds[0], known)
         named = differences(match.one, match.other)
         named += measured_differences(named, *rows)
-        found.append((match, apart, named, ratio, min(map(len, rounds))))
-    chances = [None if ratio is None else ratio.p for *_, ratio, _ in found]
-    for (match, apart, named, ratio, count), beyond in zip(found, noise.rejected(chances), strict=True):
+        told = [caveats(own, marked.get(place)) for own, marked, place in zip(rows, settings, places, strict=True)]
+        valid = all(map(is_valid, rows, told))
+        found.append((match, apart, named, ratio, min(map(len, rounds)), valid))
+    chances = [None if ratio is None or not valid else ratio.p for *_, ratio, _, valid in found]
+    for (match, apart, named, ratio, count, valid), beyond in zip(found, noise.rejected(chances), strict=True):
         values: dict[str, Any] = {"first": match.other.name, "second": match.one.name}
         if ratio is None:
             verdict = "not_comparable"
             values["parts"] = apart
         else:
             values |= {"differs": named, "ratio": ratio.ratio}
-            verdict = "too_few_repeats"
-            if ratio.p is not None:
+            verdict = "too_few_repeats" if ratio.p is None else "not_valid"
+            if ratio.p is not None and valid:
                 values |= {"low": ratio.low, "high": ratio.high}
                 verdict = "not_beyond_noise" if not beyond else "higher" if ratio.ratio > 1 else "lower"
         yield Claim(

@@ -25,7 +25,7 @@ ALIKE = 1.2  # settings whose mean reply lengths differ by more than this factor
 
 def leaders(tables: Mapping[str, pa.Table], plan: Plan, judged: Sequence[Claim]) -> Iterator[Claim]:
     """Yield a claim for each run, figure and number of users; what is ahead is tested as one family of a figure."""
-    measured, rows = cells(tables), _settings_rows(tables)
+    measured, rows = cells(tables), settings_rows(tables)
     missed = {(c.run, c.subjects[0], c.users) for c in judged if c.verdict in ("missed", "failed")}
     for figure in FIGURES:
         known = repeat_noise(measured, figure)
@@ -49,7 +49,8 @@ def rounds_of(rounds: Sequence[Row], figure: str) -> list[float]:
     return [row[figure] for row in rounds if row["status"] == "ok" and row[figure]]
 
 
-def _settings_rows(tables: Mapping[str, pa.Table]) -> dict[Cell, Row]:
+def settings_rows(tables: Mapping[str, pa.Table]) -> dict[Cell, Row]:
+    """Read the rows of the table `settings`, by run, setting and users."""
     return {(row["run"], row["setting"], row["users"]): row for row in rows_of(tables, "settings")}
 
 
@@ -181,7 +182,7 @@ def pairs(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[Claim]:
     are not paired. All pairs are tested as one family.
     """
     figure = FIGURES[0]
-    measured, rows = cells(tables), _settings_rows(tables)
+    measured, rows = cells(tables), settings_rows(tables)
     known = repeat_noise(measured, figure)
     found = []
     for one, other in itertools.combinations(plan.settings.values(), 2):

@@ -21,6 +21,8 @@ _COUNTED = (
 
 # Singular of each counted plural.
 COUNTED = {f"{noun}s": noun for noun in _COUNTED} | {"replies": "reply", "people": "person"}
+# A space beside full-width punctuation, which has its own: where a value that ends with a bracket is filled in.
+_BESIDE_WIDE = re.compile("(?<=[（）「」、。：]) | (?=[（）「」、。：])")
 _ONE = re.compile(rf"(?<![\d.,–-])1 ((?:target )?)({'|'.join(COUNTED)})\b")
 
 
@@ -49,13 +51,13 @@ def spoken(key: str, **values: Any) -> dict[str, str]:
     said = {}
     for language, text in words(key).items():
         rounds = _of_rounds(values["rounds"], language) if "rounds" in values else {}
-        said[language] = singular(text.format(**rounds, **values))
+        said[language] = polished(text.format(**rounds, **values))
     return said
 
 
-def singular(text: str) -> str:
-    """Replace "1 users" by "1 user" in English text, and likewise for every counted word."""
-    return _ONE.sub(lambda found: f"1 {found[1]}{COUNTED[found[2]]}", text)
+def polished(text: str) -> str:
+    """Replace "1 users" by "1 user", and likewise for every counted word; drop spaces beside full-width punctuation."""
+    return _BESIDE_WIDE.sub("", _ONE.sub(lambda found: f"1 {found[1]}{COUNTED[found[2]]}", text))
 
 
 def _of_rounds(rounds: int, language: str) -> dict[str, str]:

@@ -7,14 +7,14 @@ from math import floor
 from typing import Any
 
 from servebench.claims import Claim
-from servebench.words import COMMA, LANGUAGES, labels, marks, numbers, singular, words
+from servebench.words import COMMA, LANGUAGES, labels, marks, numbers, polished, words
 from servebench.words.numbers import digits
 
 _STOP = {"en": " ", "ja": ""}
 _LIMITED = ("ttft_p95_s", "user_tok_s")
 _SUREST = 99  # percent; beyond it "over 99 %" is said
 LINE = "line"  # the objective that sentences call the target
-_RANGES = ("requests_s", "ttft_p50_s", "base_ttft_p50_s", "reply_s", "streams", "usd", "seconds", "joules")
+_RANGES = ("requests_s", "ttft_p50_s", "base_ttft_p50_s", "band", "reply_s", "streams", "usd", "seconds", "joules")
 
 
 # Marks that weaken what is concluded itself, and are said with it; the other marks of its rows stand with the rows.
@@ -77,7 +77,7 @@ def _said(claim: Claim, language: str) -> str:
     if caveats:
         told = marks.told(caveats, language)
         sentences.append(labels()["claims"]["also"]["marks"][language].format(marks=told))
-    return singular(_STOP[language].join(sentences))
+    return polished(_STOP[language].join(sentences))
 
 
 def _values(claim: Claim, language: str) -> dict[str, str]:

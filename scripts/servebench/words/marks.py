@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from servebench.marks import Mark
-from servebench.words import COMMA, LANGUAGES, labels, singular
+from servebench.words import COMMA, LANGUAGES, labels, polished
 from servebench.words.numbers import digits
 
 
@@ -20,14 +20,18 @@ class _Texts(string.Formatter):
 
 
 _TEXTS = _Texts()
+_BETWEEN = {"en": "; ", "ja": "。"}
 
 
 def translated(mark: Mark) -> dict[str, str]:
     """Say a mark in each language; names such as versions and devices stay untranslated."""
-    texts = _texts(mark.kind)
+    texts, values = _texts(mark.kind), mark.values
+    if "fewer" in texts:  # "300 tokens fewer", not "-300 tokens"
+        texts = texts["fewer" if values["tokens"] < 0 else "more"]
+        values = {**values, "tokens": abs(values["tokens"])}
     return {
-        language: singular(
-            _TEXTS.vformat(texts[language], (), {n: _said(value, n, language) for n, value in mark.values.items()})
+        language: polished(
+            _TEXTS.vformat(texts[language], (), {n: _said(value, n, language) for n, value in values.items()})
         )
         for language in LANGUAGES
     }
@@ -35,17 +39,19 @@ def translated(mark: Mark) -> dict[str, str]:
 
 def phrase(kind: str) -> dict[str, str]:
     """Say a kind of mark in each language, without the values of a single mark: its text up to the colon."""
-    return {language: text.split("：" if language == "ja" else ": ")[0] for language, text in _texts(kind).items()}
+    texts = _texts(kind)
+    texts = texts.get("more", texts)
+    return {language: text.split("：" if language == "ja" else ": ")[0] for language, text in texts.items()}
 
 
-def _texts(kind: str) -> Mapping[str, str]:
-    texts: Mapping[str, str] = labels()["marks"][kind]
+def _texts(kind: str) -> Mapping[str, Any]:
+    texts: Mapping[str, Any] = labels()["marks"][kind]
     return texts
 
 
 def told(marks: Iterable[Mark], language: str) -> str:
     """Say all marks of a row in one line; `–` where it has none."""
-    return "; ".join(translated(mark)[language] for mark in marks) or "–"
+    return _BETWEEN[language].join(translated(mark)[language] for mark in marks) or "–"
 
 
 def starred(name: str, marks: Iterable[Mark]) -> str:
