@@ -21,39 +21,38 @@ from servebench.load.line import Line
 from servebench.load.measurement import Address, LoadMeta
 from servebench.load.workload import Workload
 from servebench.marks import mark
+from servebench.words import claims
 
-MET = {
-    "target_requests": 20,
-    "failures": 0,
-    "ttft_p95_s": 2.0,
-    "ttft_p50_s": 1.0,
-    "user_tok_s": 10.0,
-    "invalid_reasons": [],
-}
+META = LoadMeta(mode="closed", users=1, load_start_ns=0, window_start_ns=1, window_end_ns=2, load_end_ns=3)
+
+
+TARGET = {"url": "http://127.0.0.1:8000", "model": "m", "extra": {}}
+OF_LOAD = {"users": 4, "target": TARGET, "workload": {"mode": "closed"}, "protocol": 4, "started_at": None}
+MET = {"target_requests": 20, "failures": 0, "other_failures": 0, "valid": True, "invalid_reasons": []}
+MET |= {"ttft_p50_s": 1.0, "ttft_p95_s": 2.0, "user_tok_s": 10.0, "output_tok_s": 40.0, "in_time_requests": 20}
+MET |= {"meets_line": True, "line_confidence": 0.6, "reference_only": False}
 
 
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("found", "verdict", "told"),
     [
-        ({}, "yes, in this one round"),
-        ({"target_requests": 3}, "cannot be judged: 3 requests, and 20 are needed"),
-        ({"target_requests": 7, "ttft_p95_s": 2.5}, "cannot be judged: 7 requests, and 20 are needed"),
-        ({"target_requests": 7, "ttft_p50_s": 2.5}, "no: TTFT p50 2.500 s, p95 at most 2"),
-        ({"failures": 2}, "no: 2 failed"),
-        ({"ttft_p95_s": 2.5}, "no: TTFT p95 2.500 s, p95 at most 2"),
-        ({"user_tok_s": 9.96, "target_requests": 5}, "no: 10.0 tok/s for one user, at least 10"),
-        ({"user_tok_s": None}, "no: no speed"),
-        (
-            {"invalid_reasons": [mark("warmup_failed", failures=3, requests=4)]},
-            "no: warm-up failed: 3 of its 4 requests",
-        ),
+        ({}, "few_rounds", "m met the target as far as it was measured (1 of the 2 rounds"),
+        ({"target_requests": 3}, "few_requests", "it got 3 of the 20 requests needed"),
+        ({"target_requests": 7, "ttft_p95_s": 2.5}, "few_requests", "it got 7 of the 20 requests needed"),
+        ({"target_requests": 7, "ttft_p50_s": 2.5, "ttft_p95_s": 3.0}, "missed", "TTFT p95 3.00 s (at most 2)"),
+        ({"failures": 2}, "missed", "2 of 20 requests failed"),
+        ({"failures": 20}, "failed", "failed in 1 of 1 round"),
+        ({"ttft_p95_s": 2.5}, "missed", "TTFT p95 2.50 s (at most 2)"),
+        ({"user_tok_s": 9.96, "target_requests": 5}, "missed", "9.96 tokens/s"),
+        ({"user_tok_s": None}, "missed", "no speed could be measured"),
+        ({"invalid_reasons": [mark("warmup_failed", failures=3, requests=4)]}, "missed", "the warm-up failed"),
     ],
 )
-def test_a_line_that_is_missed_says_by_what(found, said):
-    assert load.verdict({**MET, **found}, Line()) == said
-
-
-META = LoadMeta(mode="closed", users=1, load_start_ns=0, window_start_ns=1, window_end_ns=2, load_end_ns=3)
+def test_what_a_load_met_or_missed_is_a_claim_of_an_experiment(found, verdict, told, tmp_path):
+    (tmp_path / "summary.json").write_text(json.dumps(to_builtins({**MET, **found, "meta": OF_LOAD})))
+    claim = load.judged(tmp_path, 4, Line())
+    assert (claim.verdict, claim.subjects, claim.users) == (verdict, ["m"], 4)
+    assert told in claims.said(claim)["en"]
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 from rich.table import Table
 
+from servebench.claims import Claim
 from servebench.faults import Fault
 from servebench.load import calibrate, figures, jsonl
 from servebench.load import line as line_
@@ -27,7 +28,6 @@ from servebench.load.calibration import Calibration, Level
 from servebench.load.endpoint import Endpoint
 from servebench.load.measurement import LoadMeta, Measurement
 from servebench.load.modes import MODES
-from servebench.load.objective import Objective
 from servebench.load.records import check_chunks, check_requests, write_measurement
 from servebench.load.run import Progress, measure
 from servebench.load.turns import by_turn
@@ -36,7 +36,7 @@ from servebench.machine import cache
 from servebench.machine.infrastructure import writable
 from servebench.machine.priority import allow_pandas
 from servebench.machine.untrusted import printable
-from servebench.words import marks
+from servebench.words import claims, spoken
 
 # Rows of the printed summary, in order: figure, its name, format.
 _SHOWN = (
@@ -57,7 +57,6 @@ _SHOWN = (
     ("output_tokens_mean", "output tokens (mean)", "{:.1f}"),
     ("in_flight_mean", "streams at once (mean)", "{:.1f}"),
     ("backlog_end", "backlog at the end", "{}"),
-    ("meets_line", "the line is met", "{}"),
     ("line_confidence", "confidence in the line's p95", "{:.1%}"),
 )
 _CLIENT = (
@@ -118,12 +117,16 @@ def command(
             facts = {"meta": msgspec.to_builtins(measured.meta), "calibration": msgspec.to_builtins(known)}
             summary = {**found, "turns": by_turn(measured.requests), **facts}
             write_measurement(folder, measured.requests, measured.chunks, summary)
-        rows.append({**found, "users": count, "meets_line": verdict(found, line)})
+        rows.append({**found, "users": count})
         if not sweep:
-            _print_summary(Console(), endpoint.model, measured, rows[0], known, processes)
+            _print_summary(Console(), endpoint.model, measured, found, known, processes)
+    levels = [judged(folder, count, line) for count, folder in folders.items()]
+    rows = [{**row, "verdict": level.verdict} for row, level in zip(rows, levels, strict=True)]
     if sweep:
         _write_csv(out / "sweep.csv", rows)
         Console().print(_sweep_table(f"{endpoint.model} · {workload.mode}", rows))
+    for level in levels:
+        Console().print(printable(claims.said(level)["en"]), markup=False, highlight=False, soft_wrap=True)
     names = "sweep.csv, users-*/" if sweep else "summary.json, requests.parquet, chunks.parquet"
     Console().print(f"written to {out}/: {names}", highlight=False, soft_wrap=True)
     if table is not None:
@@ -208,19 +211,18 @@ _SWEPT = (
     ("e2e_p50_s", "reply\np50 s", "{:.2f}"),
     ("target_requests", "requests", "{}"),
     ("failures", "failed", "{}"),
-    ("meets_line", "target met", "{}"),
+    ("verdict", "target", "{}"),
 )
 
 
 def _sweep_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
     table = Table(title=title)
     for name, heading, _ in _SWEPT:
-        last = name == "meets_line"
+        last = name == "verdict"
         table.add_column(heading, justify="left" if last else "right", overflow="fold", no_wrap=not last)
     for row in rows:
-        cells = ["–" if row[name] is None else form.format(row[name]) for name, _, form in _SWEPT]
-        told = marks.told(row["invalid_reasons"], "en") if row["invalid_reasons"] else ""
-        table.add_row(*cells[:-1], f"{cells[-1]}; not valid: {told}" if told else cells[-1])
+        shown = {**row, "verdict": spoken(f"page.state.{row['verdict']}")["en"]}
+        table.add_row(*("–" if shown[name] is None else form.format(shown[name]) for name, _, form in _SWEPT))
     return table
 
 
@@ -274,22 +276,13 @@ def counted(count: int, mode: str = "closed") -> str:
     return f"{count} {one}{'' if count == 1 else 's'}"
 
 
-def verdict(found: dict[str, Any], line: line_.Line) -> str:
-    """Say whether the line is met in this one round: yes, no with the figures that miss it, or too few requests."""
-    objective = Objective.of(line)
-    outcome = objective.outcome(found)
-    if outcome.kept:
-        return "yes, in this one round"
-    if outcome.kept is None:
-        return f"cannot be judged: {found['target_requests']} requests, and {objective.requests} are needed"
-    speed = found["user_tok_s"]
-    percentile, ttft_s = ("p50", found["ttft_p50_s"]) if outcome.lacking else ("p95", found["ttft_p95_s"])
-    said = {
-        "failures": f"{found['failures']} failed",
-        "ttft_p95_s": f"TTFT {percentile} {ttft_s:.3f} s, p95 at most {line.ttft_p95_s:g}" if ttft_s else "no TTFT",
-        "user_tok_s": f"{speed:.1f} tok/s for one user, at least {line.user_tok_s:g}" if speed else "no speed",
-    } | {mark.kind: marks.told([mark], "en") for mark in found["invalid_reasons"]}
-    return f"no: {'; '.join(said[name] for name in outcome.missed)}"
+def judged(folder: Path, users: int, line: line_.Line) -> Claim:
+    """Conclude from a written measurement whether the line was met."""
+    from servebench.tables import loaded  # not before the load: importing takes time
+    from servebench.verdicts.levels import levels
+
+    plan, tables = loaded.read(folder, line, name=None)
+    return next(level for level in levels(tables, plan) if level.users == users)
 
 
 def _failed(found: dict[str, Any]) -> int:
@@ -325,9 +318,6 @@ def _print_summary(
     if meta.prompts and meta.prompts.skipped:
         words = "requests that had failed" if meta.mode == "trace" else "conversations without a question"
         console.print(f"[yellow]{meta.prompts.name}: {meta.prompts.skipped} {words} were skipped")
-    if found["invalid_reasons"]:
-        reasons = printable(marks.told(found["invalid_reasons"], "en"))
-        console.print(f"not valid: {reasons}", style="yellow", markup=False)
     evidence = [error for error in measured.requests.filter(_broken(measured))["error"].to_pylist() if error]
     if evidence:
         console.print("first failure:", style="red")

@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from servebench.claims import Claim
 from servebench.plan import Plan
-from servebench.tables.evaluated.statistics import detectable
 from servebench.tables.files import Row, rows_of
 from servebench.tasks.answers import FAILED
 from servebench.verdicts.noise import LEVEL, rejected
@@ -134,6 +133,8 @@ def _right(tables: Mapping[str, pa.Table], row: Row) -> float:
 
 def _detectable(row: Row, right: float, chances: Sequence[float | None]) -> float | None:
     """Return the smallest difference, in points, that the family's test detects with 80 % power; None without one."""
+    from servebench.tables.evaluated.statistics import detectable  # slow to import, and often not needed
+
     tested = sum(chance is not None for chance in chances)
     found = detectable(row["n"], right, LEVEL / tested)
     return None if found is None else 100 * found

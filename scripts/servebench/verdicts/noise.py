@@ -14,8 +14,6 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import brentq
-from scipy.special import digamma, polygamma
 
 Floats = npt.NDArray[np.float64]
 Rounds = Sequence[float]  # one figure of one cell, a value above 0 for each round
@@ -63,6 +61,8 @@ def noise(cells: Sequence[Rounds]) -> Noise:
     `weight` is the lower end of what the cells allow (one standard error; four where they are few), so that what is
     known badly makes no claim too ready.
     """
+    from scipy.special import digamma, polygamma  # half a second that not every verdict needs
+
     repeated = [np.log(np.asarray(rounds, dtype=np.float64)) for rounds in cells if len(rounds) > 1]
     if len(repeated) < 2:
         return Noise(prior=float("nan"), weight=0.0, cells=len(repeated), rounds=min(map(len, repeated), default=0))
@@ -81,6 +81,9 @@ def noise(cells: Sequence[Rounds]) -> Noise:
 
 
 def _inverse_trigamma(value: float) -> float:
+    from scipy.optimize import brentq
+    from scipy.special import polygamma
+
     return float(brentq(lambda y: float(polygamma(1, y)) - value, 1e-3, _EQUAL)) if value > 1e-4 else _EQUAL
 
 
