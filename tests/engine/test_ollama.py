@@ -1,17 +1,23 @@
 """Read Ollama's log as captured from a real one, and run its double: what it silently changes is found."""
 
+import json
+import subprocess
+import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 from captured_ollama import INNER, LOADED, REQUEST, SHIFT, SHOWN, SPAWN, STARTED, TRUNCATED, UP, VERSION
 from engine_sessions import OLLAMA, ollama_variables, session
 
+from processes import alive, argv, below
 from servebench import engines, plan
 from servebench.engines import ADAPTERS, llama_log, ollama
 from servebench.engines.base import Launch
+from servebench.engines.llama_server import LAUNCHER
 from servebench.machine.gpu import Gpu
 from servebench.models import weights
 
@@ -170,3 +176,36 @@ def test_a_family_that_is_served_one_by_one_stops_the_setting(
     ):
         pass
     assert ollama.NOT_PARALLEL.search((tmp_path / "ollama.log").read_text(errors="replace"))
+
+
+SESSION = """
+import json, sys
+from pathlib import Path
+sys.path[:0] = sys.argv[4:]
+from test_ollama import start
+with start(json.loads(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])):
+    print("up", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: elsewhere a killed guard leaves its engine")
+def test_its_llama_server_that_outlives_session_guard_and_ollama_is_ended_by_the_next_session(
+    llama_environment: dict[str, Any], models: Path, tmp_path: Path
+) -> None:
+    paths = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+    command = [sys.executable, "-c", SESSION, json.dumps(llama_environment), str(models), str(tmp_path), *paths]
+    killed = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert killed.stdout and killed.stdout.readline() == "up\n"
+    (guard,) = (process for process in below(killed.pid) if any(word.endswith("guard.py") for word in argv(process)))
+    inner = [process for process in below(killed.pid) if argv(process)[1:2] == [str(LAUNCHER)]]
+    assert inner
+    for victim in (guard, psutil.Process(killed.pid)):
+        victim.suspend()
+    for victim in (guard, psutil.Process(killed.pid)):
+        victim.kill()
+    killed.communicate(timeout=20)
+    assert alive(inner) == inner, "it is no child of the guard, whose death ends `ollama serve` only"
+    with start(llama_environment, models, tmp_path) as server:
+        assert server.alive()
+        assert alive(inner) == []

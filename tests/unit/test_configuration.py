@@ -14,6 +14,7 @@ from snakemake.cli import parse_config
 import servebench
 from servebench import configuration, plan
 from servebench.configuration import schema
+from servebench.load.modes import MODES
 from servebench.outlook import inventory
 from servebench.sessions import job
 
@@ -200,7 +201,7 @@ def test_a_wrong_choice_is_one_fault_that_names_the_choices(config, mode):
         load(config)
     (fault,) = str(error.value).splitlines()
     assert fault.startswith("config/config.yaml: workload.mode: ")
-    assert fault.endswith("is not one of closed, count, open, conversation, trace, shared-prefix")
+    assert fault.endswith(f"is not one of {', '.join(MODES)}")
 
 
 def test_missing_keys_are_named_in_one_line():
