@@ -45,7 +45,7 @@ def test_a_url_that_has_them(url):
     ],
 )
 def test_numbers_that_are_none(key, value):
-    with pytest.raises(Fault, match=f"workload.{key}: .* is not from .* to 1e\\+09"):
+    with pytest.raises(Fault, match=rf"workload.{key}: .* is not (from .*|above 0, up) to 1e\+09"):
         Workload(**{key: value})
 
 
@@ -79,9 +79,15 @@ def test_counts_that_are_none(key, value):
         Workload(**{key: value})
 
 
+def test_top_p_is_a_probability():
+    assert Workload(top_p=1).top_p == 1
+    with pytest.raises(Fault, match=r"^workload\.top_p: 2 "):
+        Workload(top_p=2)
+
+
 @pytest.mark.parametrize("key", ["window_s", "timeout_s", "rate"])
 def test_less_than_the_clock_can_tell(key):
-    with pytest.raises(Fault, match=f"workload.{key}: 1e-300 is not from 1e-09"):
+    with pytest.raises(Fault, match=f"workload.{key}: 1e-300 is not above 0"):
         Workload(**{key: 1e-300})
 
 

@@ -55,6 +55,6 @@ def command(users: list[int], out: Path, *, window_s: float, processes: int | No
     console = Console()
     console.print(table)
     console.print(
-        f"This machine loads up to {found.max_users} users truthfully (of the numbers ever tried).", highlight=False
+        f"This machine loads up to {found.max_users} users accurately, of the numbers tried.", highlight=False
     )
     return 1 if any(level.beyond for level in measured.levels) else 0

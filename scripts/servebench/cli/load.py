@@ -49,7 +49,7 @@ _SHOWN = (
     ("inter_chunk_p99_s", "gap between chunks p99", "{:.3f} s"),
     ("target_requests", "target requests", "{}"),
     ("failures", "failures among them", "{}"),
-    ("other_failures", "failures among the others", "{}"),
+    ("other_failures", "failures outside the window", "{}"),
     ("reasoning_replies", "replies with reasoning", "{}"),
     ("prompt_tokens_p50", "prompt tokens (median)", "{:.0f}"),
     ("prompt_tok_s", "prompt tok/s until the first token", "{:,.0f}"),
@@ -57,7 +57,7 @@ _SHOWN = (
     ("output_tokens_mean", "output tokens (mean)", "{:.1f}"),
     ("in_flight_mean", "streams at once (mean)", "{:.1f}"),
     ("backlog_end", "backlog at the end", "{}"),
-    ("line_confidence", "confidence in the line's p95", "{:.1%}"),
+    ("line_confidence", "confidence in the target's p95", "{:.1%}"),
 )
 _CLIENT = (
     ("client_cpu_ratio", "CPU of the busiest process", "{:.1%}"),
@@ -299,7 +299,9 @@ def _print_summary(
 ) -> None:
     meta = measured.meta
     window = f"{found['window_s']:.1f} s" if found["window_s"] else "nothing"
-    title = f"{model} · {meta.mode} · {counted(meta.users, meta.mode)} · {window}"
+    think = (meta.workload or {}).get("think")
+    way = f"{meta.mode}, think {think}" if think else meta.mode
+    title = f"{model} · {way} · {counted(meta.users, meta.mode)} · {window}"
     table = Table(title=title, min_width=56)
     table.add_column("figure")
     table.add_column("value", justify="right")

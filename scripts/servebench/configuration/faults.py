@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -147,7 +148,13 @@ def _a(kind: Any) -> str:
 
 
 def _in_a_list(wanted: Any, value: Any) -> str:
-    return f"; write [{json.dumps(value)}]" if wanted == "array" and isinstance(value, int | float | str) else ""
+    if wanted != "array" or not isinstance(value, int | float | str):
+        return ""
+    words: list[Any] = [value]
+    if isinstance(value, str):
+        with suppress(ValueError):  # a quote that is not closed
+            words = shlex.split(value) or words
+    return f"; write {json.dumps(words, ensure_ascii=False)}"
 
 
 def _least(node: Mapping[str, Any], minimum: Any) -> str:

@@ -78,7 +78,10 @@ class Workload:
             for key in keys:
                 value = getattr(self, key)
                 if value is not None and not least <= value <= MOST:
-                    raise Fault(f"workload.{key}: {value} is not from {least:g} to {MOST:g}")
+                    wanted = "above 0, up" if least == LEAST else f"from {least:g}"
+                    raise Fault(f"workload.{key}: {value} is not {wanted} to {MOST:g}")
+        if self.top_p > 1:
+            raise Fault(f"workload.top_p: {self.top_p} is not a probability; give 1 or less")
         needed = self.way.needs
         if needed and getattr(self, needed) is None:
             raise Fault(f"workload.{needed}: is missing, and mode {self.mode!r} needs it; give it")
