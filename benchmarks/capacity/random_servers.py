@@ -6,6 +6,10 @@ scatter: within a window, from launch to launch, and by drift. Its capacity is t
 line in an endless window without noise. Each search sees only windows.
 
     python benchmarks/capacity/random_servers.py --servers 1000
+    python benchmarks/capacity/random_servers.py --servers 100 --equal 4
+
+The second command searches each server as so many equal settings, and counts the pages on which one setting is said to
+serve surely more users than another (the verdict `fewer_users` of docs/verdicts.md).
 """
 
 from __future__ import annotations
@@ -188,11 +192,30 @@ def tallies(way: Way, noise: str, servers: int, widest: float = 2.0, seed: int =
         yield Tally(found.contains(server.capacity), all(kept) and not any(missed), width, cost)
 
 
+def surely_more(noise: str, settings: int, pages: int, seed: int = 1) -> float:
+    """Return the share of pages on which, of so many equal settings, one is said to serve more users than another."""
+    wrong = 0
+    for number in range(pages):
+        found = []
+        for setting in range(settings):
+            server = Server(np.random.default_rng([seed, number]), noise)
+            server.random = np.random.default_rng([seed, number, setting])  # the same server, other repeats
+            found.append(by_search(Search(most=MOST))(server)[0])
+        most = max((one.lower for one in found if one.lower is not None), default=-1)
+        wrong += any(one.upper is not None and one.upper <= most for one in found)
+    return wrong / pages
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--servers", type=int, default=1000)
     parser.add_argument("--widest-dip", type=float, default=2.0, help="Last number of users of a dip over its first.")
+    parser.add_argument("--equal", type=int, help="Search each server as so many equal settings.")
     asked = parser.parse_args()
+    if asked.equal:
+        for noise in NOISES:
+            print(f"| {noise} | {asked.equal} | {surely_more(noise, asked.equal, asked.servers):.3f} |", flush=True)
+        return
     print("| noise | way | holds | levels right | upper ÷ lower: median / 90 % | measurements: median / 90 % / most |")
     print("|---|---|---|---|---|---|")
     for noise in NOISES:

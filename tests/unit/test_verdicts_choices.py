@@ -165,3 +165,17 @@ def test_a_setting_with_less_output_beyond_noise_is_outdone_where_both_serve_as_
     assert outdone(concluded(plan, rows)) == [("less_output", "llama-np4", "llama-np16")]
     equal = [*scattered(plan, "llama-np4", 4), *scattered(plan, "llama-np16", 4)]
     assert outdone(concluded(plan, equal)) == []
+
+
+def test_where_requests_come_whatever_the_server_does_output_chooses_nothing() -> None:
+    plan = plan_of({"llama-np4": (4,), "llama-np16": (4,)}, rounds=4)
+    asked = {"mode": "open-users", "user_rate": 0.5}
+    settings = {
+        name: msgspec.structs.replace(own, workload={**own.workload, **asked}) for name, own in plan.settings.items()
+    }
+    plan = msgspec.structs.replace(plan, settings=settings)
+    rows = [*scattered(plan, "llama-np4", 4), *scattered(plan, "llama-np16", 4, output_tok_s=150.0)]
+    found = concluded(plan, rows)
+    assert choice(found, 4).verdict == "not_told_apart"
+    assert sorted(choice(found, 4).values["choose"]) == ["llama-np16", "llama-np4"]
+    assert outdone(found) == []

@@ -75,7 +75,11 @@ def choices(tables: Mapping[str, pa.Table], plan: Plan, scores: Sequence[Claim])
         noise.gap({option.name: _rounds(option, users) for option in able}, known) if len(able) > 1 else None
         for _, users, able in fields
     ]
-    chances = [None if gap is None or gap.p is None else gap.p if gap.every_round else 1.0 for gap in gaps]
+    # Where requests come whatever the server does, they decide the output, and nobody is ahead by it.
+    chances = [
+        None if gap is None or gap.p is None or able[0].setting.paced else gap.p if gap.every_round else 1.0
+        for gap, (_, _, able) in zip(gaps, fields, strict=True)
+    ]
     found = [
         _choice(job, users, able, gap, beyond, plan)
         for (job, users, able), gap, beyond in zip(fields, gaps, noise.rejected(chances), strict=True)
@@ -144,7 +148,7 @@ def _choice(
         verdict, told = "recommended", [next(option for option in able if option.name == gap.first)]
     elif gap is not None:
         low = min(_rounds(order[0], users))
-        near = [option for option in order[1:] if max(_rounds(option, users)) >= low]
+        near = [option for option in order[1:] if max(_rounds(option, users)) >= low or option.setting.paced]
         verdict, told = "not_told_apart", [order[0], *(near or order[1:2])]
     else:
         verdict, told = "only_one", list(able)
@@ -180,7 +184,7 @@ def _outdone(jobs: Sequence[Sequence[_Option]], known: noise.Noise, plan: Plan) 
     tests = [
         (one.name, other.name, noise.ratio(_rounds(one, users), _rounds(other, users), known))
         for one, other in pairs
-        if one.name < other.name
+        if one.name < other.name and not one.setting.paced
         for users in _shared(one, other)
     ]
     ahead = set()
