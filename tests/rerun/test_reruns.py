@@ -284,6 +284,8 @@ def test_snakemakes_own_report_has_every_chart_with_category_and_caption(after):
     with zipfile.ZipFile(after.folder / "report.zip") as packed:
         page = packed.read("report/report.html").decode()
         files = {Path(name).name for name in packed.namelist()}
+        pages = [packed.read(name) for name in packed.namelist() if name.endswith("/index.html")]
+    assert pages == [(after.results / "report" / "index.html").read_bytes()]
     found, categories = (
         json.JSONDecoder().raw_decode(page, page.index(start) + len(start) - 1)[0]
         for start in ("var results = {", "var categories = {")

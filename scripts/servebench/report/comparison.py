@@ -27,7 +27,7 @@ from servebench.verdicts.across import Matched, across
 from servebench.words import spoken
 from servebench.words.numbers import digits, span
 
-STOP = {"en": ".", "ja": "。"}
+STOP, DASH = {"en": ".", "ja": "。"}, {"en": "–", "ja": "〜"}
 FIGURES = ("output_tok_s", "user_tok_s", "ttft_p95_s")
 
 
@@ -272,10 +272,11 @@ def sizes(comparison: Comparison) -> list[dict[str, str]]:
         users = max(levels, key=lambda level: (levels.count(level), level), default=None)
         ratios = sorted(pair.ratio for pair in known if pair.users == users and pair.ratio is not None)
         if ratios:
-            key = f"page.compare.size.{figure}"
-            found = spoken(key, users=digits(users), ratio=span(ratios[0], ratios[-1]))
-            of = spoken("page.compare.settings", settings=len(ratios))
-            said.append(
-                {code: text + (of[code] if len(ratios) > 1 else "") + STOP[code] for code, text in found.items()}
-            )
+            size = span(ratios[0], ratios[-1])
+            of = spoken("page.compare.settings", settings=len(ratios)) if len(ratios) > 1 else dict.fromkeys(STOP, "")
+            found = {
+                code: spoken(f"page.compare.size.{figure}", users=digits(users), ratio=size.replace("–", dash))[code]
+                for code, dash in DASH.items()
+            }
+            said.append({code: text + of[code] + STOP[code] for code, text in found.items()})
     return said
