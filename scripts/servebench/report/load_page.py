@@ -33,7 +33,7 @@ def page(plan: Plan, tables: Mapping[str, pa.Table], *, scheduled: bool) -> str:
     scheduled: whether requests were sent at times of their own, whatever the server did; then users are connections.
     """
     (setting,) = plan.settings.values()
-    found = [claim for claim in verdicts.conclude(tables, plan) if claim.kind in ("coverage", "level")]
+    found = [claim for claim in verdicts.conclude(tables, plan) if claim.kind in ("coverage", "capacity", "level")]
     tables = {**tables, "verdicts": claims.table(found)}
     levels = [claim for claim in found if claim.kind == "level"]
     several = len(levels) > 1 and not scheduled
