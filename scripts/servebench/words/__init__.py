@@ -14,7 +14,7 @@ LANGUAGES: Final = ("en", "ja")
 COMMA: Final = {"en": ", ", "ja": "、"}
 _COUNTED = (
     *("user", "request", "round", "setting", "row", "combination", "measurement", "comparison", "pair", "condition"),
-    *("prompt", "question", "target", "time", "fact", "minute", "core", "sample", "attempt", "answer", "turn"),
+    *("prompt", "question", "target", "time", "fact", "minute", "hour", "core", "sample", "attempt", "answer", "turn"),
     *("score", "slot", "connection"),
 )
 
