@@ -18,6 +18,7 @@ from servebench.engines import environment, runtime
 from servebench.faults import Fault
 from servebench.machine import cache, gpu, host
 from servebench.outlook import duration, limits, requirements
+from servebench.outlook.duration import counted
 from servebench.plan import Plan
 from servebench.plan.layout import RESULTS
 from servebench.words import LANGUAGES
@@ -89,13 +90,15 @@ def to_measure(plan: Plan, results: Path) -> Iterator[str]:
         settings = [setting for setting in plan.settings.values() if setting.run == run]
         levels = sum(len(setting.users) for setting in settings)
         yield (
-            f"{run}: {plan.rounds * len(settings)} sessions, {plan.rounds * levels} measurements"
-            f" ({len(settings)} settings, {levels} measurements a round, {plan.rounds} rounds)"
+            f"{run}: {counted(plan.rounds * len(settings), 'session')},"
+            f" {counted(plan.rounds * levels, 'measurement')} ({counted(len(settings), 'setting')},"
+            f" {counted(levels, 'measurement')} a round, {counted(plan.rounds, 'round')})"
         )
     if asked := plan.evaluations:
         sizes = ", ".join(f"{name} ({task.questions} questions)" for name, task in asked.tasks.items())
         often = "twice" if asked.repeats > 1 else "once"
-        yield f"evaluations: {len(asked.targets)} targets, each asked {sizes} {often}, {asked.concurrency} at once"
+        targets = counted(len(asked.targets), "target")
+        yield f"evaluations: {targets}, each asked {sizes} {often}, {asked.concurrency} at once"
     yield duration.announcement(plan, results).removeprefix("servebench: ")
     yield f"results: {results.absolute()}{'' if results.is_dir() else ', not there yet'}"
 

@@ -96,7 +96,7 @@ def too_few(plan: Plan) -> Iterator[str]:
         if few:
             levels = ", ".join(map(str, few))
             yield (
-                f"{setting.name}: with {levels} users about {min(few.values())} requests are expected (replies of"
+                f"{setting.name}: with {levels} {'user' if [*few] == [1] else 'users'} about {min(few.values())} requests are expected (replies of"
                 f" {_reply_tokens(setting):g} tokens at {USER_TOK_S:g} tokens/s); the line needs"
                 f" {least} to be judged: set workload.min_targets: {least}"
             )
@@ -154,8 +154,8 @@ def announcement_of_search(plan: Plan, settings: Sequence[Setting]) -> str:
     search = plan.search
     more = f"; up to {search.most_rounds} rounds near a limit" if search.most_rounds > search.rounds else ""
     return (
-        f"servebench: search for how many users {_count(len(each), 'setting')} serve: about"
-        f" {sum(count for count, _ in each)} measurements in {_count(search.rounds, 'round')},"
+        f"servebench: search for how many users {counted(len(each), 'setting')} serve: about"
+        f" {sum(count for count, _ in each)} measurements in {counted(search.rounds, 'round')},"
         f" {minutes(sum(seconds for _, seconds in each))} if twice the slots are served, less what the store has{more}."
         f" Each answer holds with {CONFIDENCE:.0%} confidence; its ends are {search.resolution:.0%} apart where the"
         " rounds agree well enough to tell, and farther where they do not"
@@ -218,7 +218,8 @@ def minutes(seconds: float) -> str:
     return f"about {whole} min" if whole < 60 else f"about {whole // 60} h {whole % 60:02d} min"
 
 
-def _count(number: int, of: str) -> str:
+def counted(number: int, of: str) -> str:
+    """Return a number of things in words: "1 setting", "2 settings"."""
     return f"{number} {of}" if number == 1 else f"{number} {of}s"
 
 
@@ -226,11 +227,11 @@ def announcement(plan: Plan, results: str | Path) -> str:
     """Announce, in one paragraph for the console, what is about to be measured and how long it takes."""
     left = plan.measurements - done(plan, Path(results))
     head = (
-        f"servebench: experiment {plan.experiment}: {_count(len(plan.settings), 'setting')},"
-        f" {_count(plan.measurements, 'measurement')} in {_count(plan.rounds, 'round')}"
+        f"servebench: experiment {plan.experiment}: {counted(len(plan.settings), 'setting')},"
+        f" {counted(plan.measurements, 'measurement')} in {counted(plan.rounds, 'round')}"
     )
     if asked := plan.evaluations:
-        head += f", {_count(asked.answers, 'question')} to each of {_count(len(asked.targets), 'target')}"
+        head += f", {counted(asked.answers, 'question')} to each of {counted(len(asked.targets), 'target')}"
     seconds = remaining_s(plan, Path(results))
     if lost := failed(plan, Path(results)):
         head += f", {lost} failed (servebench status{plan.given} says why, and how to try again)"
