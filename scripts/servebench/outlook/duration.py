@@ -94,9 +94,9 @@ def too_few(plan: Plan) -> Iterator[str]:
         counts = {users: expected_requests(setting, users) for users in setting.users}
         few = {users: count for users, count in counts.items() if count < least}
         if few:
-            levels = ", ".join(map(str, few))
+            levels = f"{', '.join(map(str, few))} {'user' if [*few] == [1] else 'users'}"
             yield (
-                f"{setting.name}: with {levels} {'user' if [*few] == [1] else 'users'} about {min(few.values())} requests are expected (replies of"
+                f"{setting.name}: with {levels} about {min(few.values())} requests are expected (replies of"
                 f" {_reply_tokens(setting):g} tokens at {USER_TOK_S:g} tokens/s); the line needs"
                 f" {least} to be judged: set workload.min_targets: {least}"
             )
