@@ -36,7 +36,7 @@ def chosen(tables: Mapping[str, pa.Table], run: str) -> Fold | None:
     ]
     if not rows:
         return None
-    return Fold(id=f"choices-{run}", name=words("page.choice.table"), heads=heads, rows=rows, open=len(rows) < 30)
+    return Fold(id=f"choices-{run}", name=words("page.choice.table"), heads=heads, rows=rows, open=len(rows) <= 8)
 
 
 def _cells(claim: Claim, name: str) -> Iterator[Text]:
