@@ -19,7 +19,7 @@ from scipy.stats import binomtest
 import synthetic
 import synthetic_answers
 from servebench import charts, claims, schema, tables, verdicts, words
-from servebench.charts import against_users, spans, style, timeline, tradeoff
+from servebench.charts import against_users, style, timeline, tradeoff
 from servebench.charts.files import picture, save
 from servebench.load.calibrate import VARIANTS
 from servebench.marks import mark
@@ -354,12 +354,6 @@ def test_the_timeline_is_of_the_round_with_the_highest_output_without_its_last_p
     assert made["title"]["text"].endswith("round 2")
     seconds = {row["second"]: row["output_tok_s"] for row in rows_drawn(made) if "second" in row}
     assert max(seconds) == last and seconds[last] == seconds[last - 1]
-
-
-def test_an_axis_of_percentages_ends_at_100() -> None:
-    shown = {(0.0, 100.0): 20, (62.0, 97.0): 10, (93.0, 100.0): 2, (99.0, 100.0): 1}
-    for (low, high), step in shown.items():
-        assert list(spans.percent_ticks([{"low": low, "high": high}])) == list(range(0, 101, step))
 
 
 def values_of(part: Any, name: str) -> Iterator[Any]:

@@ -105,12 +105,6 @@ class _Frame:
         return alt.X(f"{field}:Q", scale=self.x_scale)
 
 
-def percent_ticks(rows: Sequence[Row]) -> Sequence[int]:
-    """Choose the labels of an axis of percentages: three or more in the range shown, none beyond 100."""
-    reach = max((row["high"] for row in rows), default=0) - min((row["low"] for row in rows), default=0)
-    return range(0, 101, next((step for step in (20, 10, 5, 2) if reach >= 3 * step), 1))
-
-
 def _colour(row: Row, style: Style) -> str:
     return style.colour(row["engine"]) if row.get("engine") else INK[0]
 
