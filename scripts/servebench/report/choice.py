@@ -9,8 +9,7 @@ import pyarrow as pa
 
 from servebench import claims
 from servebench.claims import Claim
-from servebench.load.objective import Objective
-from servebench.plan import Plan
+from servebench.plan import LINE, Plan
 from servebench.report.content import SIGNS
 from servebench.report.fold import Fold, Text
 from servebench.tables.files import Row, rows_of
@@ -109,10 +108,6 @@ def _sign(claim: Claim, row: Row | None, plan: Plan) -> str:
         return SIGNS["failed"]
     if row is None or row["ttft_p95_s_max"] is None or row["user_tok_s_min"] is None:
         return SIGNS["not_measured"]
-    if (
-        claim.verdict == "few_rounds"
-        or row["rounds"] < 2
-        or row["target_requests_min"] < Objective.of(plan.line).requests
-    ):
+    if claim.verdict == "few_rounds" or row["rounds"] < 2 or row["target_requests_min"] < plan.judged_by[LINE].requests:
         return SIGNS["few_requests"]
     return "" if claim.values.get("valid", True) else SIGNS["invalid"]
