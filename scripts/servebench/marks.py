@@ -58,6 +58,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "foreign_use_partly_unknown": ("known", "samples"),
     # a claim (verdicts)
     "cached_prompts": ("percent",),
+    "measured_unlike": ("first", "others", "differs"),
     "reply_lengths_differ": ("shortest", "shortest_tokens", "longest", "longest_tokens"),
     # an evaluated target (tables.evaluated)
     "unanswered": ("unanswered", "asked"),

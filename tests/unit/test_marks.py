@@ -25,6 +25,11 @@ EXAMPLES: dict[str, tuple[Any, str, str]] = {
     "outcomes": ({"truncated": 4, "empty": 3}, "cut off 4, empty 3", "打ち切り 4、空 3"),
     "figure": ("user_tok_s", "Per user, tok/s", "1 人あたりの速度（トークン/秒）"),
     "devices": (["0-1", "0-2"], "0-1 / 0-2", "0-1 / 0-2"),
+    "differs": (
+        ["engine_version", "protocol"],
+        "the version of the server software / the version of the load protocol",
+        "サーバーソフトのバージョン / 測定手順のバージョン",
+    ),
     "found": (["1.2", None], "1.2 / –", "1.2 / –"),
     "task": ("＜課題＞", "＜課題＞", "＜課題＞"),
     "reason": ("＜理由＞", "＜理由＞", "＜理由＞"),

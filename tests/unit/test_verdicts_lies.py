@@ -354,6 +354,10 @@ def test_all_else_in_which_the_rows_of_a_pair_differ_is_named() -> None:
     told = said(pair)
     assert "the number of slots, the version of the server software, the content of the model file" in told["en"]
     assert "サーバーソフトのバージョン" in told["ja"] and "測定手順のバージョン" in told["ja"]
+    leader = only(concluded(plan, rows), "leader", users=8, figure="output_tok_s")
+    differs = [name for name in pair.values["differs"] if name != "slots"]
+    assert mark("measured_unlike", first="llama-np64", others=["llama-np16"], differs=differs) in leader.caveats
+    assert "the version of the load protocol" in said(leader)["en"] and "測定手順のバージョン" in said(leader)["ja"]
 
 
 def test_other_cpus_are_a_difference_and_with_other_slots_no_pair() -> None:

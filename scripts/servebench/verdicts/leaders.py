@@ -142,7 +142,7 @@ class _Field:
         )
 
     def _caveats(self, order: Sequence[str]) -> list[Mark]:
-        """List the first setting's marks, and a mark when the settings' replies differ in length."""
+        """List the first setting's marks, and what else sets its measurements apart from those of the others."""
         marks = weighing(self.marks[order[0]])
         marks += [
             found
@@ -150,7 +150,18 @@ class _Field:
             for found in self.marks[name]
             if found.kind == "other_prompt_tokens" and found.values["than"] in order
         ]
-        return [*marks, *_lengths_differ(self.measured)]
+        return [*marks, *self._measured_unlike(order), *_lengths_differ(self.measured)]
+
+    def _measured_unlike(self, order: Sequence[str]) -> Iterator[Mark]:
+        """Yield a mark for the settings whose measurements differ from the first's in what no setting says."""
+        first = order[0]
+        unlike: dict[tuple[str, ...], list[str]] = {}
+        for name in order[1:]:
+            named = differences(self.settings[first], self.settings[name])
+            if found := measured_differences(named, self.measured[first], self.measured[name]):
+                unlike.setdefault(tuple(found), []).append(name)
+        for found, names in unlike.items():
+            yield mark("measured_unlike", first=first, others=names, differs=list(found))
 
 
 def _lengths_differ(measured: Mapping[str, Sequence[Row]]) -> Iterator[Mark]:
