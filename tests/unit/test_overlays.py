@@ -46,7 +46,11 @@ def left_out(sentence: str) -> set[str]:
         {"engines": {"vllm": {"image": None, "runtime": "venv"}}},
         {"models": {"m": {"sha256": "1" * 64}}},
         {"settings": {"s": {"slots": 8}}},
+        {"settings": {"s": {"args": ["-b"]}}},  # its first ones
+        {"engines": {"vllm": {"env": {"A": "1"}}}},
+        {"models": {"m": {"sha256": None, "source": "hf://n"}}},
         {"cpus": {"server": 4}},
+        {"cpus": {"load": 2}},
         {"cpus": None},
     ],
 )
@@ -65,14 +69,23 @@ def test_another_model_or_machine_leaves_out_what_was_said_of_the_first(change: 
         {"workload": {"window_s": 10}},
         {"settings": {"s": {"users": [1, 4]}}},
         {"settings": {"s2": {"engine": "vllm", "model": "m", "slots": 8, "users": [1]}}},
+        {"settings": {"s": None}},  # what is no longer there was not changed
         {"models": {"m": {"source": "https://elsewhere/m"}}},  # the same file, by its hash
+        {"models": {"m": {"sha256": None}}},  # by its source
         {"engines": {"vllm": {"args": ["-a"]}}},  # as it was
     ],
 )
 def test_anything_else_leaves_everything(change: dict[str, Any]) -> None:
     kept, sentences = merged(change)
     assert sentences == []
-    assert kept["title"] == BASE["title"] and kept["engines"]["vllm"]["expect"] == {"version": "1", "tokens": 2}
+    assert kept["title"] == BASE["title"] and ALL - {"expect"} <= kept.keys() and kept["engines"]["vllm"]["expect"] == {"version": "1", "tokens": 2}
+
+
+def test_the_first_cpus_of_all_are_another_machine() -> None:
+    config = {key: value for key, value in BASE.items() if key != "cpus"}
+    layers = [("h200.yaml", config), ("mine.yaml", {"cpus": {"server": 4, "load": 2}})]
+    kept, (sentence,) = without_stale(config | layers[1][1], layers)
+    assert not ALL & kept.keys() and sentence.startswith("mine.yaml changes cpus,")
 
 
 def test_what_is_said_again_stays_and_nothing_of_the_first_beside_it() -> None:

@@ -13,10 +13,10 @@ Path = tuple[str, ...]
 Layer = tuple[str, Mapping[str, Any]]  # a file's name and its content
 
 SAID = ("title", "reference", "deviations", "unverified")
-# What a model and a machine are, by section; of `models` only what identifies the file.
+# What a model and a machine are, by section; a model's file is compared by `_file_differs`.
 _SUBJECT: Mapping[str, tuple[str, ...]] = {
     "engines": ("kind", "runtime", "environment", "image", "binary", "url", "options", "args", "env"),
-    "models": ("sha256", "requantize"),
+    "models": ("requantize",),
     "settings": ("engine", "model", "slots", "context", "args", "env", "matrix", "include", "exclude"),
 }
 
@@ -32,10 +32,9 @@ def without_stale(config: Mapping[str, Any], layers: Sequence[Layer]) -> tuple[d
     stale: dict[Path, str] = {}  # and the file that made it so
     causes: dict[str, str] = {}
     for name, content in layers:
-        before, said = deepcopy(dict(_subject(merged))), set(_said(merged))
+        before, said, restated = deepcopy(merged), set(_said(merged)), set(_said(content))
         update_config(merged, deepcopy(dict(content)))
-        after, restated = dict(_subject(merged)), set(_said(content))
-        changed = [path for path, value in before.items() if after.get(path) != value]
+        changed = list(_changes(before, merged))
         stale = {path: file for path, file in stale.items() if path not in restated}
         if changed:
             causes[name] = ".".join(changed[0])
@@ -53,14 +52,25 @@ def without_stale(config: Mapping[str, Any], layers: Sequence[Layer]) -> tuple[d
     return kept, sentences
 
 
-def _subject(config: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
-    """Yield the keys that say which models run on which machine, with their values."""
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Path]:
+    """Yield the keys in which models or machine differ; an entry that only one of the two has changes no other."""
     for section, fields in _SUBJECT.items():
-        for name, entry in _entries(config, section):
-            own = (*fields, *(("source",) if section == "models" and not entry.get("sha256") else ()))
-            yield from (((section, name, field), entry[field]) for field in own if entry.get(field) is not None)
-    if config.get("cpus") is not None:
-        yield ("cpus",), config["cpus"]
+        there = dict(_entries(after, section))
+        for name, entry in _entries(before, section):
+            if name in there:
+                yield from (
+                    (section, name, key) for key in fields if (entry.get(key) or None) != (there[name].get(key) or None)
+                )
+                if section == "models" and _file_differs(entry, there[name]):
+                    yield section, name, "sha256" if there[name].get("sha256") else "source"
+    if before and before.get("cpus") != after.get("cpus"):
+        yield ("cpus",)
+
+
+def _file_differs(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two entries of a model name different files: by hash, or by source where one has no hash."""
+    key = "sha256" if one.get("sha256") and other.get("sha256") else "source"
+    return bool(one.get(key) != other.get(key))
 
 
 def _said(config: Mapping[str, Any]) -> Iterator[Path]:
