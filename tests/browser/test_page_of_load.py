@@ -18,7 +18,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         synthetic.loaded(folder / f"users-{users}", users, "little", output_tok_s=40.0 * users, ttft_p95_s=ttft_s)
     plan, tables = loaded.read(folder, name=None)
     written = folder / "page.html"
-    written.write_text(load_page.page(plan, tables, scheduled=False), encoding="utf-8")
+    written.write_text(load_page.page(plan, tables), encoding="utf-8")
     return written
 
 

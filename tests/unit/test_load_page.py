@@ -20,7 +20,7 @@ def page(folder: Path, levels: dict[int, dict[str, Any]], workload: dict[str, An
     for users, figures in levels.items():
         synthetic.loaded(folder / f"users-{users}", users, "little", workload or {}, **figures)
     plan, tables = loaded.read(folder, Line(), name=None)
-    return load_page.page(plan, tables, scheduled=(workload or {}).get("mode") in ("open", "trace"))
+    return load_page.page(plan, tables)
 
 
 def lead(text: str) -> str:

@@ -48,9 +48,8 @@ MET |= {"meets_line": True, "line_confidence": 0.6, "reference_only": False}
         ({"invalid_reasons": [mark("warmup_failed", failures=3, requests=4)]}, "missed", "the warm-up failed"),
     ],
 )
-def test_what_a_load_met_or_missed_is_a_claim_of_an_experiment(found, verdict, told, tmp_path):
-    (tmp_path / "summary.json").write_text(json.dumps(to_builtins({**MET, **found, "meta": OF_LOAD})))
-    claim = load.judged(tmp_path, 4, Line())
+def test_what_a_load_met_or_missed_is_a_claim_of_an_experiment(found, verdict, told):
+    (claim,) = load.judged([to_builtins({**MET, **found, "meta": OF_LOAD})], "a", Line())
     assert (claim.verdict, claim.subjects, claim.users) == (verdict, ["m"], 4)
     assert told in claims.said(claim)["en"]
 

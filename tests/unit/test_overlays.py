@@ -78,7 +78,11 @@ def test_another_model_or_machine_leaves_out_what_was_said_of_the_first(change: 
 def test_anything_else_leaves_everything(change: dict[str, Any]) -> None:
     kept, sentences = merged(change)
     assert sentences == []
-    assert kept["title"] == BASE["title"] and ALL - {"expect"} <= kept.keys() and kept["engines"]["vllm"]["expect"] == {"version": "1", "tokens": 2}
+    assert (
+        kept["title"] == BASE["title"]
+        and ALL - {"expect"} <= kept.keys()
+        and kept["engines"]["vllm"]["expect"] == {"version": "1", "tokens": 2}
+    )
 
 
 def test_the_first_cpus_of_all_are_another_machine() -> None:

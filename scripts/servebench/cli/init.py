@@ -7,6 +7,7 @@ of the GPU's memory come from what fits beside the weights.
 from __future__ import annotations
 
 import math
+import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -101,7 +102,8 @@ def command(out: Path, given: Answers) -> int:
 
 
 def _commands(out: Path) -> list[str]:
-    return [f"  servebench plan --configfile {out}", f"  snakemake --cores 1 all --configfile {out}"]
+    file = shlex.quote(str(out))
+    return [f"  servebench plan --configfile {file}", f"  snakemake --cores 1 all --configfile {file}"]
 
 
 def configured(experiment: str, there: Machine, given: Answers) -> tuple[dict[str, Any], list[str]]:

@@ -97,7 +97,7 @@ def command(
     if seed is None:
         seed = next((one.meta.seed for one in kept.values() if one.meta.seed is not None), randbits(32))
     known = calibrate.known(cache.root(), processes=processes)
-    rows = []
+    summaries = []
     for count, folder in folders.items():
         if count in kept:
             Console(stderr=True).print(f"{counted(count, workload.mode)}: measured already, {folder}", highlight=False)
@@ -113,15 +113,19 @@ def command(
             line,
             calibrated_users=known.max_users if known else None,
         )
+        summary = {**found, "turns": by_turn(measured.requests), "meta": measured.meta, "calibration": known}
+        summaries.append(msgspec.to_builtins(summary))
         if count not in kept:
-            facts = {"meta": msgspec.to_builtins(measured.meta), "calibration": msgspec.to_builtins(known)}
-            summary = {**found, "turns": by_turn(measured.requests), **facts}
             write_measurement(folder, measured.requests, measured.chunks, summary)
-        rows.append({**found, "users": count})
         if not sweep:
             _print_summary(Console(), endpoint.model, measured, found, known, processes)
-    levels = [judged(folder, count, line) for count, folder in folders.items()]
-    rows = [{**row, "verdict": level.verdict} for row, level in zip(rows, levels, strict=True)]
+    levels = judged(summaries, out.name, line)
+    no_figures = ("turns", "meta", "calibration")
+    rows = [
+        {name: value for name, value in summary.items() if name not in no_figures}
+        | {"users": count, "verdict": verdict}
+        for count, summary, verdict in zip(users, summaries, (level.verdict for level in levels), strict=True)
+    ]
     if sweep:
         _write_csv(out / "sweep.csv", rows)
         Console().print(_sweep_table(f"{endpoint.model} · {workload.mode}", rows))
@@ -137,9 +141,8 @@ def command(
         from servebench.report import load_page
         from servebench.tables import loaded
 
-        plan, tables = loaded.read(out, line, name=None)
-        text = load_page.page(plan, tables, scheduled=workload.way.scheduled)
-        html.write_text(text, encoding="utf-8")
+        plan, tables = loaded.tables_of(summaries, out.name, line, name=None)
+        html.write_text(load_page.page(plan, tables), encoding="utf-8")
         Console().print(f"the page is {html}", highlight=False, soft_wrap=True)
     return 1 if any(map(_failed, rows)) else 0
 
@@ -276,13 +279,14 @@ def counted(count: int, mode: str = "closed") -> str:
     return f"{count} {one}{'' if count == 1 else 's'}"
 
 
-def judged(folder: Path, users: int, line: line_.Line) -> Claim:
-    """Conclude from a written measurement whether the line was met."""
+def judged(summaries: Sequence[Mapping[str, Any]], experiment: str, line: line_.Line) -> list[Claim]:
+    """Conclude from each measurement of a load, given as the content of its summary.json, whether the line was met."""
     from servebench.tables import loaded  # not before the load: importing takes time
     from servebench.verdicts.levels import levels
 
-    plan, tables = loaded.read(folder, line, name=None)
-    return next(level for level in levels(tables, plan) if level.users == users)
+    plan, tables = loaded.tables_of(summaries, experiment, line, name=None)
+    found = {claim.users: claim for claim in levels(tables, plan)}
+    return [found[summary["meta"]["users"]] for summary in summaries]
 
 
 def _failed(found: dict[str, Any]) -> int:

@@ -28,7 +28,11 @@ def check(path: Path) -> None:
 def opened(path: Path) -> Iterator[Header]:
     """Open a GGUF and pass over its pairs of keys and values, as far as the list of its tensors. Raises ValueError."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        yield Header(content)
+        try:
+            header = Header(content)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+        yield header
 
 
 class Header:
@@ -47,7 +51,9 @@ class Header:
         for _ in range(pairs):
             name, kind = self._take(self.number("<Q")), self.number("<I")
             if name == b"general.alignment" and kind == UINT32:
-                self.alignment = self.number("<I")
+                if (alignment := self.number("<I")) < 1:
+                    raise ValueError(f"its tensors are aligned to {alignment} bytes")
+                self.alignment = alignment
             else:
                 self._skip(kind)
 

@@ -87,14 +87,17 @@ def offered(plan: Plan) -> dict[str, list[float]]:
 
 
 def levels(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> list[dict[str, Any]]:
-    """List each setting with its levels by users: TTFT p95 and speed of the worst round, and a sign.
+    """List each setting that users load with its levels: TTFT p95 and speed of the worst round, and a sign.
 
     The sign says why limits cannot be tried there (failed, too few requests or rounds, not measured); "" where they
     can, or that of a measurement that is not valid.
     """
     rows = {(row["setting"], row["users"]): row for row in rows_of(tables, "settings", run)}
+    schedules = claims.of_schedules(tables, run)
     found: dict[str, list[dict[str, Any]]] = {}
     for claim in claims.of(tables, run, "level"):
+        if claim.subjects[0] in schedules:
+            continue
         row = rows.get((claim.subjects[0], claim.users or 0))
         level = {"users": claim.users, "ttft": None, "speed": None, "sign": _sign(claim, row, plan)}
         if row:

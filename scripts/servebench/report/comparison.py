@@ -158,7 +158,7 @@ def compare(first: Experiment, second: Experiment, asked: Collection[str] = ()) 
     claims: dict[tuple[str | None, str, int | None, str], Claim] = {
         (claim.run, claim.values["second"], claim.users, figure): claim
         for figure in FIGURES
-        for claim in across(first.tables, second.tables, matched, figure, asked)
+        for claim in across(first.tables, second.tables, _fit(matched, figure), figure, asked)
     }
     return Comparison(
         first=first,
@@ -172,10 +172,16 @@ def compare(first: Experiment, second: Experiment, asked: Collection[str] = ()) 
             )
             for m in matched
             for figure in FIGURES
+            if _fit([m], figure)
         ],
         differences=list(_differences(first, second, list({(m.one.name, m.other.name): m for m in matched}.values()))),
         only=(len(one) - len(matched), len(other) - len(matched)),
     )
+
+
+def _fit(matched: Sequence[Matched], figure: str) -> list[Matched]:
+    """Keep the matches whose figure says something of the servers: a schedule decides what they put out."""
+    return [m for m in matched if figure != FIGURES[0] or not (m.one.paced or m.other.paced)]
 
 
 def _matches(first: Experiment, second: Experiment) -> Iterator[tuple[Setting, Setting]]:
@@ -266,8 +272,10 @@ def counts(comparison: Comparison, figure: str) -> dict[str, int]:
 def sizes(comparison: Comparison) -> list[dict[str, str]]:
     """Say how many times as large each figure is in B as in A, at the number of users where most settings compete."""
     said = []
+    schedules = {(one.run, one.name) for one in comparison.first.plan.settings.values() if one.scheduled}
+    by_users = [pair for pair in comparison.pairs if (pair.run, pair.setting) not in schedules]
     for figure in FIGURES:
-        known = [pair for pair in comparison.pairs if pair.figure == figure and pair.ratio is not None]
+        known = [pair for pair in by_users if pair.figure == figure and pair.ratio is not None]
         levels = [pair.users for pair in known]
         users = max(levels, key=lambda level: (levels.count(level), level), default=None)
         ratios = sorted(pair.ratio for pair in known if pair.users == users and pair.ratio is not None)

@@ -27,20 +27,20 @@ TERMS = ("users", "target", "token", "ttft", "output", "window", "round", "warni
 ONCE = "few_rounds"  # the verdict on a level that was met, but in one round only
 
 
-def page(plan: Plan, tables: Mapping[str, pa.Table], *, scheduled: bool) -> str:
-    """Render what `loaded.read` read as text; it needs no other file.
-
-    scheduled: whether requests were sent at times of their own, whatever the server did; then users are connections.
-    """
+def page(plan: Plan, tables: Mapping[str, pa.Table]) -> str:
+    """Render what `loaded.tables_of` returns as text; it needs no other file."""
     (setting,) = plan.settings.values()
+    scheduled = setting.scheduled  # requests at times of their own, whatever the server does: users are connections
     found = [claim for claim in verdicts.conclude(tables, plan) if claim.kind in ("coverage", "capacity", "level")]
     tables = {**tables, "verdicts": claims.table(found)}
     levels = [claim for claim in found if claim.kind == "level"]
     several = len(levels) > 1 and not scheduled
     figures, data = drawn(tables, plan, {}, CURVES) if several else ([], NO_CHARTS)
     values = content.values(tables, loaded.RUN)
+    valid = {claim.users: claim.values["valid"] for claim in levels}
     for row in values:
-        row["state"] = "once" if row["state"] == ONCE else row["state"]
+        if row["state"] == ONCE:
+            row["state"] = "once" if valid[row["users"]] else "invalid"
     text = fill(
         "load.html",
         dict.fromkeys(LANGUAGES, setting.name),
@@ -67,6 +67,9 @@ def _screen(
     """Fill the first screen: the answer, what to try next, and what was measured."""
     met = list(takewhile(lambda claim: claim.verdict == ONCE, levels))
     said = _scheduled(setting, levels[0]) if scheduled else _answer(setting.name, met, levels)
+    if not all(claim.values["valid"] for claim in levels):
+        note = words("page.load.not_valid")
+        said = {language: text + note[language] for language, text in said.items()}
     number = (
         {"users": met[-1].users, "at_least": met == levels, "valid": all(c.values["valid"] for c in met)}
         if met

@@ -15,7 +15,7 @@ from servebench.plan.identity import canonical
 from servebench.schema import rows
 from servebench.tables.files import Row, table
 
-_FREE = ("name", "run", "users", "note", "expect")
+_FREE = ("name", "users", "note", "expect")
 
 
 def depth(settings: pa.Table, asked: Mapping[str, Setting]) -> pa.Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +28,20 @@ def folders(folder: Path) -> list[Path]:
 
 
 def read(folder: Path, line: Line = LINE, name: str | None = SETTING) -> tuple[Plan, dict[str, pa.Table]]:
-    """Read the measurements of a folder, made with this line. Raises Fault for a summary of another shape.
+    """Read the measurements of a folder, made with this line, as `tables_of` gives them.
 
-    name: of the one setting; the same for all folders, so that they can be compared. None: the model's.
+    Raises Fault for a summary of another shape.
     """
-    summaries = list(_summaries(folder))
+    return tables_of(list(_summaries(folder)), folder.name, line, name)
+
+
+def tables_of(
+    summaries: Sequence[Mapping[str, Any]], experiment: str, line: Line = LINE, name: str | None = SETTING
+) -> tuple[Plan, dict[str, pa.Table]]:
+    """Return the plan and the tables of measurements of one load, given as the content of their summary.json.
+
+    name: of the one setting; the same for all loads, so that they can be compared. None: the model's.
+    """
     meta = summaries[0]["meta"]
     target, workload = meta["target"], meta["workload"]
     setting = Setting(
@@ -46,8 +55,8 @@ def read(folder: Path, line: Line = LINE, name: str | None = SETTING) -> tuple[P
         workload=workload,
     )
     plan = Plan(
-        experiment=folder.name,
-        title=folder.name,
+        experiment=experiment,
+        title=experiment,
         rounds=1,
         line=line,
         models={target["model"]: setting.model},
@@ -70,7 +79,7 @@ def _summaries(folder: Path) -> Iterator[dict[str, Any]]:
         yield summary
 
 
-def _row(setting: Setting, summary: dict[str, Any]) -> dict[str, Any]:
+def _row(setting: Setting, summary: Mapping[str, Any]) -> dict[str, Any]:
     meta = summary["meta"]
     row: dict[str, Any] = {name: summary.get(name) for name in SCHEMAS["measurements"].names}
     row |= {

@@ -48,7 +48,7 @@ def conclude(tables: Mapping[str, pa.Table], plan: Plan) -> list[Claim]:
         *under_load(tables),
         *objectives(tables, plan),
         *means(tables, plan, judged, capacity),
-        *slow(tables),
+        *slow(tables, plan),
     ]
     return [msgspec.structs.replace(claim, several=True) for claim in found] if len(plan.runs) > 1 else found
 

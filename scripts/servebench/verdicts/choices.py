@@ -26,7 +26,8 @@ from servebench.verdicts.leaders import repeat_noise, rounds_of, work
 from servebench.verdicts.levels import caveats, cells, is_valid, over_rounds
 
 FIGURE = "output_tok_s"
-_FASTER = (FIGURE, "user_tok_s")  # a setting that outdoes another is nowhere slower than it by more than DRIFT
+# A setting that outdoes another is nowhere worse by more than DRIFT; of TTFT, less is better.
+_FASTER, _SOONER = (FIGURE, "user_tok_s"), "ttft_p95_s"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,12 +225,15 @@ def _shared(one: _Option, other: _Option) -> list[int]:
 
 
 def _worse_in_nothing(one: _Option, other: _Option) -> bool:
-    """Return whether nothing speaks for the other: no speed, no need of less memory, no answers that may be better."""
+    """Return whether nothing speaks for the other: neither speed, TTFT, memory nor answers that may be better."""
     for users in _shared(one, other):
         for figure in _FASTER:
             rounds = [rounds_of(option.levels[users], figure) for option in (one, other)]
             if all(rounds) and _mean(rounds[0]) < _mean(rounds[1]) / (1 + DRIFT):
                 return False
+        waits = [rounds_of(option.levels[users], _SOONER) for option in (one, other)]
+        if all(waits) and _mean(waits[0]) > _mean(waits[1]) * (1 + DRIFT):
+            return False
     needs, needed = _gib(one), _gib(other)
     if needs is None or needed is None:
         if needs is not needed:

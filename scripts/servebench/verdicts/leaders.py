@@ -160,8 +160,8 @@ class _Field:
             named = differences(self.settings[first], self.settings[name])
             if found := measured_differences(named, self.measured[first], self.measured[name]):
                 unlike.setdefault(tuple(found), []).append(name)
-        for found, names in unlike.items():
-            yield mark("measured_unlike", first=first, others=names, differs=list(found))
+        for columns, names in unlike.items():
+            yield mark("measured_unlike", first=first, others=names, differs=list(columns))
 
 
 def _lengths_differ(measured: Mapping[str, Sequence[Row]]) -> Iterator[Mark]:

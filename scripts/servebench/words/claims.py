@@ -87,7 +87,7 @@ def _values(claim: Claim, language: str) -> dict[str, str]:
     filled: dict[str, str] = {name: _text(value, comma) for name, value in values.items()}
     filled |= {name: _span(values[name], language) for name in _RANGES if name in values}
     filled |= {"users": digits(claim.users), "setting": claim.subjects[0] if claim.subjects else "–"}
-    filled |= {"sure": _sure(claim.confidence, language)}
+    filled |= {"sure": _sure(claim.confidence, language), "objective": objective(LINE)[language]}
     if "mode" in values:
         filled |= {"rate": f"{values['rate']:g}" if values["rate"] else "–"}
         load = values["mode"] if values["mode"] in labels()["claims"]["load"] else "users"

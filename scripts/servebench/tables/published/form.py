@@ -21,8 +21,9 @@ Node = dict[str, Any]
 VERSION = 3
 DIGITS = 6  # significant ones of a published number
 
+_HOME = re.compile(r"/(?:home|Users)/[^/]+(?=/)")
 # An absolute path of three parts or more, but neither a URL's nor, after a ":", that of a container.
-_PATH = re.compile(r"""(?:(?<=file://)|(?<![\w:/.~-]))(?:/[^/\s"',:;=]+)+(/[^/\s"',:;=]+/[^/\s"',:;=]+)""")
+_PATH = re.compile(r"""(?:(?<=file://)|(?<![\w:/.~-]))~?(?:/[^/\s"',:;=]+)+(/[^/\s"',:;=]+/[^/\s"',:;=]+)""")
 
 
 def head(name: str, plan: Plan) -> dict[str, Any]:
@@ -45,11 +46,11 @@ def finished(content: Mapping[str, Any], form: Mapping[str, Any]) -> dict[str, A
 
 
 def _short(value: Any) -> Any:
-    """Round every number to DIGITS significant digits, and leave of every absolute path the last two parts."""
+    """Round every number to DIGITS significant digits, and of absolute paths leave the last two parts, no home's owner."""
     if isinstance(value, float):
         return float(f"{value:.{DIGITS}g}")
     if isinstance(value, str):
-        return _PATH.sub(lambda found: found[1].removeprefix("/"), value)
+        return _PATH.sub(lambda found: found[1].removeprefix("/"), _HOME.sub("~", value))
     if isinstance(value, dict):
         return {name: _short(one) for name, one in value.items()}
     return [_short(one) for one in value] if isinstance(value, list) else value
