@@ -201,7 +201,7 @@ def test_what_is_pointed_at_is_told_in_japanese(page, written) -> None:
     at = next(n for n, name in enumerate(names) if f"設定: {row['setting']}; 同時利用: {row['users']};" in name)
     place.nth(at).dispatch_event("pointermove")  # itself: where two points meet, the later one is under the pointer
     page.wait_for_selector("#tip:visible")
-    assert f"注記: {marks.told(row['marks'], 'ja')}" in page.locator("#tip").inner_text()
+    assert f"注意事項: {marks.told(row['marks'], 'ja')}" in page.locator("#tip").inner_text()
 
 
 def test_a_link_to_what_is_folded_opens_it(page) -> None:

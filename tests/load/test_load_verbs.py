@@ -226,6 +226,11 @@ def test_a_sweep_is_one_table_and_goes_on_where_it_stopped(tmp_path):
         other, _ = load(server, tmp_path, "--users", "1,2,4", "--requests", 9)
         assert other.returncode == 1
         assert "holds a measurement of another load; name another folder" in " ".join(other.stderr.split())
+        alone, _ = load(server, tmp_path, "--users", 4, "--requests", 9, "--html", tmp_path / "alone.html")
+        assert alone.returncode == 0, alone.stderr
+        assert "it got 9 of the 20 requests needed" in " ".join(alone.stdout.split())
+        levels = re.findall(r'data-sort="(\d+)">\d+</th>', (tmp_path / "alone.html").read_text(encoding="utf-8"))
+        assert levels == ["4"], "nothing of the sweep in whose folder it lies"
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,20 @@ def test_the_repeats_of_both_together_tell_a_difference_from_chance() -> None:
     assert comparison.counts(found, "output_tok_s") == {"judged": 12, "pairs": 12, "higher": 0, "lower": 0}
 
 
+def test_outputs_that_a_schedule_decides_are_not_compared() -> None:
+    def scheduled(made: comparison.Experiment, **workload: Any) -> comparison.Experiment:
+        settings = {
+            name: msgspec.structs.replace(one, workload={**one.workload, **workload})
+            for name, one in made.plan.settings.items()
+        }
+        return dataclasses.replace(made, plan=msgspec.structs.replace(made.plan, settings=settings))
+
+    for workload, sizes in (({"mode": "open", "rate": 4.0}, 0), ({"mode": "open-users", "user_rate": 0.5}, 2)):
+        found = comparison.compare(scheduled(many(), **workload), scheduled(many(1.5), **workload))
+        assert {pair.figure for pair in found.pairs} == {"user_tok_s", "ttft_p95_s"}
+        assert len(comparison.sizes(found)) == sizes
+
+
 def test_one_round_separates_nothing() -> None:
     found = comparison.compare(many(), many(1.5, rounds=1))
     assert verdicts(found) == {"too_few_repeats"}

@@ -48,6 +48,7 @@ HOSTILE = {
     "a string of 2^63 bytes": gguf(pair("general.architecture", 8, struct.pack("<Q", 2**63))),
     "2^63 keys": gguf(keys=2**63),
     "2^63 tensors": gguf(*model(), tensors=2**63),
+    "tensors aligned to nothing": gguf(*model(), u32("general.alignment", 0)),
     "an unknown type": gguf(pair("x", 99, b"")),
     "an unknown version": gguf(version=77),
     "cut": gguf(*model())[:40],

@@ -111,6 +111,11 @@ def test_nothing_is_overwritten(folder: Path) -> None:
     assert (folder / "mine.yaml").read_text() == "mine\n"
 
 
+def test_the_commands_that_it_prints_can_be_pasted_whatever_the_files_name(folder: Path) -> None:
+    done = init("--out", "my own.yaml", "--model", "smollm2", *FLAGS)
+    assert "servebench plan --configfile 'my own.yaml'" in done.output
+
+
 def test_the_plan_of_what_it_writes_lacks_nothing(folder: Path) -> None:
     assert init("--out", "mine.yaml", "--model", "smollm2", *FLAGS).exit_code == 0
     done = CliRunner().invoke(cli.app, ["plan", "--configfile", "mine.yaml"])

@@ -52,6 +52,18 @@ def test_an_open_loop_has_connections_and_no_number_of_users(tmp_path) -> None:
     assert "Connections" in text and 'class="big' not in text
 
 
+def test_an_open_loop_of_users_has_users(tmp_path) -> None:
+    text = page(tmp_path, {2: {}, 4: {}}, {"mode": "open-users", "user_rate": 0.5})
+    assert "little met the target with 4 users" in lead(text) and "Connections" not in text
+
+
+def test_a_round_that_is_not_valid_is_no_round_that_was_met(tmp_path) -> None:
+    reasons = [{"kind": "beyond_calibration", "values": {"users": 4, "calibrated_users": 2}}]
+    text = page(tmp_path, {4: {"valid": False, "invalid_reasons": reasons}})
+    assert lead(text).endswith("Not all of its measurements are valid.")
+    assert "◌" in text and "○" not in text
+
+
 def test_terms_that_the_page_uses_are_explained_and_no_others(tmp_path) -> None:
     text = page(tmp_path, {1: {}, 4: {}})
     linked = set(re.findall(r'href="#term-(\w+)"', text))

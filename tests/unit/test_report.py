@@ -648,6 +648,19 @@ def test_the_levels_on_which_other_limits_are_tried_are_those_of_the_worst_round
     assert {plan.line.ttft_p95_s} < set(choice.offered(plan)["ttft"])
 
 
+def test_what_a_schedule_loads_has_no_levels_to_try() -> None:
+    content_of, plan = made({"setting": "llama-np16", "users": 4})
+    (level,) = claims.of(content_of, "main", "level")
+    of_schedule = {**content_of, "verdicts": claims.table([level])}  # which has no capacity
+    assert choice.levels(content_of, plan, "main") and not choice.levels(of_schedule, plan, "main")
+
+
+def test_a_title_may_be_in_english_alone() -> None:
+    content_of, plan = made({"setting": "llama-np16", "users": 4})
+    page = page_.page(content_of, msgspec.structs.replace(plan, title={"en": "One H100"}))
+    assert 'data-title-ja="One H100"' in page
+
+
 def test_the_choices_of_the_page_are_the_claims() -> None:
     far = {"setting": "llama-np4", "users": 4, "output_tok_s_min": 202.0, "output_tok_s_max": 207.0}
     content_of, _ = made({"setting": "llama-np16", "users": 4}, far)

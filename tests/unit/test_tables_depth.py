@@ -18,7 +18,7 @@ def setting(name: str, prompt_tokens: Any, reply_tokens: int = 128, slots: int =
     made = synthetic.setting_of("llama-np4", "main", (1, 8))
     load = {"mode": "closed", "prompts": "en-short", "prompt_tokens": prompt_tokens, "reply_tokens": reply_tokens}
     load = {key: value for key, value in load.items() if value is not None}
-    return replace(made, name=name, run=f"main-{name}", slots=slots, workload={"max_tokens": 256, **load})
+    return replace(made, name=name, slots=slots, workload={"max_tokens": 256, **load})
 
 
 def row(setting: Setting, users: int, prefill: float | None, decode: float | None) -> dict[str, Any]:
@@ -46,6 +46,16 @@ def test_settings_that_differ_in_the_prompts_length_alone_make_a_series_in_its_o
     assert [tuple(one[name] for name in columns) for one in found] == [
         ("now", "now-128-128", 1, 128, "128", 300.0, 31.0),
         ("now", "now-4096-128", 1, 4096, "128", 400.0, 21.0),
+    ]
+
+
+def test_each_run_has_its_own_series() -> None:
+    settings = [setting(f"a-{length}", length) for length in (128, 1024)]
+    control = [replace(one, name=f"{one.name}-control", run="control") for one in settings]
+    found = made(*settings, *control, rows=[row(one, 1, 10.0, 10.0) for one in (*settings, *control)])
+    assert [(one["run"], one["prompt_tokens"]) for one in found] == [
+        *(("main", length) for length in (128, 1024)),
+        *(("control", length) for length in (128, 1024)),
     ]
 
 

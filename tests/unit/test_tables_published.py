@@ -165,12 +165,22 @@ def test_numbers_are_short_and_paths_are_not_those_of_a_machine() -> None:
             "mount": "/home/me/cache/models:/models:ro",
             "json": '{"f": "/a/b/c"}',
         },
-        "kept": ["http://127.0.0.1:8000/v1/chat/completions", "hf://a/b/c", "/dev/shm", "tok/s/user", "1/2/3"],
+        "home": ["/home/me/a.gguf", "/Users/me/My Models/a.gguf", "/Users/me/b/c/d"],
+        "kept": [
+            "http://127.0.0.1:8000/v1/chat/completions",
+            "hf://a/b/c",
+            "/dev/shm",
+            "http://h/home/a/b",
+            "tok/s/user",
+            "1/2/3",
+        ],
     }
     assert form.finished(content, {}) == {
         "a": [0.333333, 12345700.0, 7, None, True],
         "argv": ["bin/python", "--log=run/a.log", "-m", "../models/a.gguf"],
         "b": {"file": "file://models/a.gguf", "mount": "cache/models:/models:ro", "json": '{"f": "b/c"}'},
+        "home": ["~/a.gguf", "~/My Models/a.gguf", "c/d"],
+        "kept too": content["kept too"],
         "kept": content["kept"],
     }
 

@@ -21,9 +21,10 @@ Node = dict[str, Any]
 VERSION = 3
 DIGITS = 6  # significant ones of a published number
 
-_HOME = re.compile(r"/(?:home|Users)/[^/]+(?=/)")
-# An absolute path of three parts or more, but neither a URL's nor, after a ":", that of a container.
-_PATH = re.compile(r"""(?:(?<=file://)|(?<![\w:/.~-]))~?(?:/[^/\s"',:;=]+)+(/[^/\s"',:;=]+/[^/\s"',:;=]+)""")
+_HOME = re.compile(r"""(?<![\w.~-])/(?:home|Users)/[^/\s"',:;=]+(?=/)""")
+# An absolute path of three parts or more, or one in a home, but neither a URL's nor, after a ":", that of a container.
+_PART = r"""/[^/\s"',:;=]+"""
+_PATH = re.compile(rf"(?:(?<=file://)|(?<![\w:/.~-]))(?:~(?:{_PART})*|(?:{_PART})+)({_PART}{_PART})")
 
 
 def head(name: str, plan: Plan) -> dict[str, Any]:
@@ -46,7 +47,7 @@ def finished(content: Mapping[str, Any], form: Mapping[str, Any]) -> dict[str, A
 
 
 def _short(value: Any) -> Any:
-    """Round every number to DIGITS significant digits, and of absolute paths leave the last two parts, no home's owner."""
+    """Round numbers to DIGITS significant digits; of absolute paths leave the last two parts, and no home's owner."""
     if isinstance(value, float):
         return float(f"{value:.{DIGITS}g}")
     if isinstance(value, str):
