@@ -28,6 +28,7 @@ rule tables:
     params:
         verb=TARGETS.verb("tables"),
         conclude=TARGETS.verb("conclude"),
+        discarded=TARGETS.discarded,  # tracked: Snakemake does not make an input again just because it is gone
     shell:
         NEW_SPEC + "python -m servebench {params.verb} --log {log:q} && "
         "exec python -m servebench {params.conclude} >> {log:q}"

@@ -26,6 +26,7 @@ from servebench.machine.infrastructure import api_key
 from servebench.outlook import duration, inventory
 from servebench.plan import Plan, Setting
 from servebench.plan.layout import RESULTS, Layout
+from servebench.store.measurements import Store
 from servebench.tables import published
 from servebench.tables.catalogue import tables_of
 
@@ -380,6 +381,11 @@ class Targets:
         reference = ROOT / "config" / "references" / f"{self.plan.reference}-concurrency.csv"
         figures = hashlib.sha256(reference.read_bytes()).hexdigest() if self.plan.reference else None
         return self.layout.spec("tables", planning.digest([source_digest("tables"), figures, *self.further]))
+
+    @property
+    def discarded(self) -> str:
+        """Return a parameter that changes when somebody discards a measurement, so that the tables are made again."""
+        return planning.digest(Store(self.layout.results).discarded_by_hand())
 
     def charts(self, kind: str) -> list[Path]:
         """Return the files of every chart of one kind: html, svg or png."""

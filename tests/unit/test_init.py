@@ -112,8 +112,9 @@ def test_nothing_is_overwritten(folder: Path) -> None:
 
 
 def test_the_commands_that_it_prints_can_be_pasted_whatever_the_files_name(folder: Path) -> None:
-    done = init("--out", "my own.yaml", "--model", "smollm2", *FLAGS)
-    assert "servebench plan --configfile 'my own.yaml'" in done.output
+    (folder / "my own").mkdir()
+    done = init("--out", "my own/mine.yaml", "--model", "smollm2", *FLAGS)
+    assert "servebench plan --configfile 'my own/mine.yaml'" in done.output
 
 
 def test_the_plan_of_what_it_writes_lacks_nothing(folder: Path) -> None:

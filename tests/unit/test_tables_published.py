@@ -166,11 +166,11 @@ def test_numbers_are_short_and_paths_are_not_those_of_a_machine() -> None:
             "json": '{"f": "/a/b/c"}',
         },
         "home": ["/home/me/a.gguf", "/Users/me/My Models/a.gguf", "/Users/me/b/c/d"],
+        "kept too": "http://h/home/a/b",
         "kept": [
             "http://127.0.0.1:8000/v1/chat/completions",
             "hf://a/b/c",
             "/dev/shm",
-            "http://h/home/a/b",
             "tok/s/user",
             "1/2/3",
         ],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -119,13 +118,11 @@ def discard(
         wanted = one.setting.name == setting and round_ in (None, one.round) and users in (None, one.users)
         if wanted and one.file.exists():
             targets[one.target] = None
-            yield f"discarded {one}; kept as {kept.discard(one.digest, why, one.place)}"
+            yield f"discarded {one}; kept as {kept.discard(one.digest, why, one.place, by_hand=True)}"
     if not targets:
         raise UnknownMeasurement(
             f"{run} {setting}: has no such measurement yet; see servebench status{options(plan, configfiles)}"
         )
-    if (saved := Layout(folder).plan).exists():
-        os.utime(saved)  # so that Snakemake makes the tables again, and what they are made from, whatever is asked for
     yield f"now: snakemake --cores 1 {' '.join(targets)}{options(plan, configfiles)}"
 
 

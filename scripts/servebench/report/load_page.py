@@ -37,7 +37,7 @@ def page(plan: Plan, tables: Mapping[str, pa.Table]) -> str:
     several = len(levels) > 1 and not scheduled
     figures, data = drawn(tables, plan, {}, CURVES) if several else ([], NO_CHARTS)
     values = content.values(tables, loaded.RUN)
-    valid = {claim.users: claim.values["valid"] for claim in levels}
+    valid = {claim.users: claim.values.get("valid") for claim in levels}
     for row in values:
         if row["state"] == ONCE:
             row["state"] = "once" if valid[row["users"]] else "invalid"
@@ -67,7 +67,7 @@ def _screen(
     """Fill the first screen: the answer, what to try next, and what was measured."""
     met = list(takewhile(lambda claim: claim.verdict == ONCE, levels))
     said = _scheduled(setting, levels[0]) if scheduled else _answer(setting.name, met, levels)
-    if not all(claim.values["valid"] for claim in levels):
+    if any(claim.values.get("valid") is False for claim in levels):
         note = words("page.load.not_valid")
         said = {language: text + note[language] for language, text in said.items()}
     number = (

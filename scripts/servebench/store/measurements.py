@@ -55,7 +55,7 @@ class Record(Metadata, frozen=True, kw_only=True):
 class Discarded:
     """Describe a discarded measurement: its file, its place (PLACE), why and when it was discarded (ISO 8601 UTC).
 
-    `metadata` is None for a damaged file.
+    `metadata` is None for a damaged file. `by_hand`: somebody asked for it; no session has done it in its course.
     """
 
     file: Path
@@ -63,6 +63,7 @@ class Discarded:
     why: str
     discarded_at: str
     metadata: Metadata | None
+    by_hand: bool = False
 
 
 def write(record: Record, path: Path) -> None:
@@ -148,10 +149,11 @@ class Store:
         told = str(damage).removesuffix(f"; {REMEDY}")
         raise Damaged(f"{told}; it is kept as {kept}, and the next run measures it again") from None
 
-    def discard(self, digest: str, why: str, place: Mapping[str, Any] | None = None) -> Path:
+    def discard(self, digest: str, why: str, place: Mapping[str, Any] | None = None, *, by_hand: bool = False) -> Path:
         """Discard a measurement: move it to store/discarded with its reason, and remove its link.
 
-        `place` (PLACE) names the measurement of a damaged file, which cannot name it itself.
+        `place` (PLACE) names the measurement of a damaged file, which cannot name it itself. `by_hand`: somebody asked
+        for it; no session has done it in its course.
         """
         path = self.path(digest)
         place = place or read_metadata(path).identity.place
@@ -159,7 +161,7 @@ class Store:
         # A search for a capacity that has used it goes on from there; Snakemake makes no record again for its own sake.
         for record in (self._layout.search_at(place), self._layout.capacities):
             record.unlink(missing_ok=True)
-        kept = self._noted(digest, why, place)
+        kept = self._noted(digest, why, place, by_hand=by_hand)
         if path.exists():
             output.unlink(missing_ok=True)
         (path if path.exists() else output).rename(kept)
@@ -195,7 +197,7 @@ class Store:
             temporary.rename(aside)
         _write_note(aside, why, record.identity.place)
 
-    def _noted(self, digest: str, why: str, place: Mapping[str, Any]) -> Path:
+    def _noted(self, digest: str, why: str, place: Mapping[str, Any], *, by_hand: bool = False) -> Path:
         """Write the note of why a measurement is discarded, and return where its file has to be moved.
 
         The note has no meaning until the file is there.
@@ -204,8 +206,17 @@ class Store:
         folder.mkdir(parents=True, exist_ok=True)
         number = next(n for n in itertools.count(1) if not list(folder.glob(f"{digest}-{n}.*")))
         kept = folder / f"{digest}-{number}.parquet"
-        _write_note(kept, why, place)
+        _write_note(kept, why, place, by_hand=by_hand)
         return kept
+
+    def discarded_by_hand(self) -> list[str]:
+        """Return the names of the files that somebody asked to discard, in order."""
+        found = []
+        for path in sorted(self._layout.discarded.glob("*.json")):
+            with suppress(StoreError):  # of a note that cannot be read: said where the notes are
+                if _note(path)["by_hand"]:
+                    found.append(path.stem)
+        return found
 
     def discarded(self) -> Iterator[Discarded]:
         """Yield all discarded measurements, oldest first."""
@@ -228,9 +239,9 @@ class Store:
         return False
 
 
-def _write_note(kept: Path, why: str, place: Mapping[str, Any]) -> None:
+def _write_note(kept: Path, why: str, place: Mapping[str, Any], *, by_hand: bool = False) -> None:
     at = datetime.now(UTC).isoformat(timespec="milliseconds")
-    note = {"why": why, "discarded_at": at, "place": {name: place[name] for name in PLACE}}
+    note = {"why": why, "discarded_at": at, "place": {name: place[name] for name in PLACE}, "by_hand": by_hand}
     with _beside(kept) as temporary:
         temporary.write_text(json.dumps(note, ensure_ascii=False), encoding="utf-8")
         temporary.rename(kept.with_suffix(".json"))
@@ -240,7 +251,8 @@ def _note(path: Path) -> dict[str, Any]:
     """Read why and when a measurement was discarded."""
     try:
         note = json.loads(path.read_text(encoding="utf-8"))
-        return {name: note[name] for name in ("why", "discarded_at", "place")}
+        found = {name: note[name] for name in ("why", "discarded_at", "place")}
+        return found | {"by_hand": note.get("by_hand", False)}
     except (ValueError, TypeError, KeyError) as error:
         raise StoreError(f"{path}: is not a readable note of a discarded measurement ({error}); remove it") from error
 
