@@ -297,7 +297,7 @@ def test_a_gap_below_is_no_denial_of_the_miss_above() -> None:
         },
     )
     assert "not with more" not in said(claim)["en"] and "misses the target with 4 users." in said(claim)["en"]
-    assert "4 人では満たしません" in said(claim)["ja"]
+    assert "4 人では応答目標を満たしません" in said(claim)["ja"]
 
 
 def opened(names: Iterable[str], users: Iterable[int], **changes: Any) -> Plan:
