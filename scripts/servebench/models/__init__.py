@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from servebench.machine.infrastructure import InfrastructureError, locked
-from servebench.models import facts, file, hf, https, mirrors, ollama, pypi, requantize, scratch
+from servebench.models import facts, file, hf, https, mirrors, ollama, pypi, scratch
 from servebench.models.checking import Mismatch, Wanted, accept, digest, note, noted, recorded, remembered, size
 from servebench.models.kv_cache import UNREADABLE
 from servebench.plan import Model
@@ -216,6 +216,8 @@ def _obtain(
     into = place if _in_ollama(model) else partial
     into.mkdir(parents=True, exist_ok=True)
     if model.requantize:
+        from servebench.models import requantize  # needs a package that `servebench load` has not
+
         source = _bring(models[model.requantize["from"]], models, cache_root, mirror, progress)
         got = into / f"{model.name}.{model.requantize['to']}.gguf"
         progress(f"{model.key}: requantizing {source.name} to {model.requantize['to']}")
