@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import httpx
-from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.samples import Sample
+
+if TYPE_CHECKING:
+    from prometheus_client.samples import Sample
 
 
 @dataclass(frozen=True)
@@ -38,4 +40,6 @@ def scrape(client: httpx.Client) -> Metrics:
 
 def parse(text: str) -> Metrics:
     """Parse Prometheus' text format; raises ValueError for any other text."""
+    from prometheus_client.parser import text_string_to_metric_families  # a package that `servebench load` has not
+
     return Metrics(tuple(sample for family in text_string_to_metric_families(text) for sample in family.samples))
