@@ -31,7 +31,7 @@ VALUES = {
     "' '.join(targets)": "all capacity",
     "options": " --cpus 2 --processes 3",
     "divided": " --processes 3",
-    "out": "config/mine.yaml",
+    "file": "config/mine.yaml",
     "port": "8000",
     "MODEL": "practice",
 }
