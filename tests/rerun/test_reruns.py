@@ -57,8 +57,8 @@ def test_a_run_in_which_settings_fail_makes_the_page_ends_with_the_claims_and_an
         assert (run.results / "report" / "index.html").is_file()
         paths = [number for number, line in enumerate(lines) if line.startswith("servebench: the page is ")]
         claimed = lines[paths[-1] + 1 :]
-        assert claimed[0] == "servebench: 2 of 4 planned measurements failed (two); made: 2, missing: 0."
-        assert claimed[-1] == "servebench: Whether the answers are right was not evaluated."
+        assert re.findall(r"\d+", claimed[0]) == ["2", "4", "2", "0"] and "failed (two)" in claimed[0]
+        assert "not evaluated" in claimed[-1]
         assert len(claimed) >= 3
         if again:
             assert run.measured() == before, "what failed is not tried again by itself"

@@ -48,7 +48,7 @@ def test_the_answer_is_the_most_users_with_no_miss_below(tmp_path, levels, said,
 
 def test_an_open_loop_has_connections_and_no_number_of_users(tmp_path) -> None:
     text = page(tmp_path, {2: MISSED}, {"mode": "open", "rate": 4.0})
-    assert lead(text) == "In this one round, with 4 requests/s sent whatever it did, little missed the target."
+    assert "4 requests/s" in lead(text) and "missed" in lead(text) and "user" not in lead(text)
     assert "Connections" in text and 'class="big' not in text
 
 
