@@ -24,6 +24,7 @@ DEFAULTS: dict[str, Any] = {
     "chat_after_s": 0.0,
     "refuse_first": 0,  # so many chat requests fail, and then all is well
     "fail_after": None,  # after so many good ones all fail
+    "silent_after": None,  # after so many chat requests none is answered
 }
 
 
@@ -50,7 +51,10 @@ class Misbehaving(HttpDouble):
     def _chat(self) -> tuple[int, Any]:
         with self.lock:
             self.chats += 1
+            silent = self.options["silent_after"] is not None and self.chats > self.options["silent_after"]
             good = self.chats - self.options["refuse_first"]
+        if silent:
+            threading.Event().wait()
         failing = self.options["fail_after"] is not None and good > self.options["fail_after"]
         if self._age_s() < self.options["chat_after_s"] or good <= 0 or failing:
             return 503, {"error": {"message": "EngineCore is not there"}}

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 
 from servebench.engines import leftovers, runtime
@@ -257,7 +258,7 @@ def _until(adapter: Adapter, process: Process, stage: str, deadline: float, atte
 
     `deadline` is in monotonic seconds.
     """
-    last = "nothing"
+    last = ""
     while True:
         if (status := process.exit_status) is not None:
             raise _failed(
@@ -265,12 +266,14 @@ def _until(adapter: Adapter, process: Process, stage: str, deadline: float, atte
             )
         if time.monotonic() >= deadline:
             timeout_s = adapter.launch.runtime.ready_timeout_s
-            raise _failed(adapter, f"was not ready after {timeout_s:g} s ({stage}: {last})")
+            raise _failed(adapter, f"was not ready after {timeout_s:g} s ({stage}: {last or 'nothing'})")
         try:
             if attempt() is not False:
                 return
         except UNREADABLE as error:
-            last = str(error) or type(error).__name__
+            time_was_up = isinstance(error, httpx.TimeoutException) and time.monotonic() >= deadline
+            if not (last and time_was_up):  # what the server said before says more
+                last = str(error) or type(error).__name__
         time.sleep(POLL_S)
 
 
