@@ -316,6 +316,12 @@ def test_the_window_goes_on_until_enough_targets():
     assert meta.window_s > 0.5
 
 
+def test_the_window_does_not_go_on_where_every_request_failed():
+    measurement, _ = measured(lambda _: refusal(503), 2, window_s=0.5, min_targets=10**6)
+    assert set(statuses(measurement)) == {"http_error"}
+    assert [mark.kind for mark in figures(measurement)["invalid_reasons"]] == ["all_failed"]
+
+
 def test_a_server_that_dies_in_the_window_ends_it_by_its_failures():
     def script(received):
         if received.number == 60:

@@ -294,6 +294,7 @@ class _Conductor:
     def _window(self) -> None:
         """Keep the window open for window_s, and until min_targets requests have been sent in it.
 
+        Where every request so far failed, more of them would not judge the server better: it ends after window_s.
         Workers need the window's end only to drain, so it may already have passed when they learn of it.
         """
         assert self.window_start_ns is not None
@@ -302,8 +303,14 @@ class _Conductor:
         end_ns = start_ns + round(workload.window_s * 1e9)
         if workload.min_targets is not None:
             wanted = workload.min_targets
+
+            def judged() -> bool:
+                ended = sum(workers.values("finished"))
+                all_failed = ended == sum(workers.values("failures"))
+                return sum(workers.values("targets")) >= (1 if all_failed and ended else wanted)
+
             workers.tell(window=[start_ns, None])
-            self._until(lambda: monotonic_ns() >= end_ns and sum(workers.values("targets")) >= wanted, "window")
+            self._until(lambda: monotonic_ns() >= end_ns and judged(), "window")
             end_ns = max(end_ns, monotonic_ns())
         self.window = (start_ns, end_ns)
         workers.tell(window=[start_ns, end_ns])

@@ -45,7 +45,8 @@ class Workload:
     # Longest silence inside a reply; comment lines (pings) do not break a silence.
     idle_timeout_s: float | None = None
     connect_timeout_s: float = 10.0
-    # The window stays open until this many targets were sent (59 passes of 59 give 95 % confidence in the p95).
+    # The window stays open until this many targets were sent (59 passes of 59 give 95 % confidence in the p95), unless
+    # every request fails.
     min_targets: int | None = None
     requests: int | None = None
     rate: float | None = None
