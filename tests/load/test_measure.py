@@ -4,9 +4,11 @@ import itertools
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections import Counter, defaultdict
 
@@ -30,6 +32,7 @@ from servebench.load.transport import HEAD_BYTES
 from servebench.load.users import Ledger
 from servebench.load.workers import LoadError, WorkerDied
 from servebench.load.workload import Workload
+from servebench.machine.infrastructure import InfrastructureError
 from waiting import until
 
 pytestmark = pytest.mark.timed
@@ -565,14 +568,15 @@ def test_the_load_runs_on_its_own_cpus():
     assert calibrate.machine([cpu])["cores"] == 1
 
 
-def test_killing_the_parent_leaves_no_worker():
+def test_killing_the_parent_leaves_no_worker_and_no_file(tmp_path):
     code = (
         "import sys; from servebench.load.run import measure; from servebench.load.endpoint import Endpoint\n"
         "from servebench.load.workload import Workload\n"
-        "measure(Endpoint(url=sys.argv[1], model='m'), Workload(warmup_s=0, window_s=60, spread_s=0), 4, processes=2)"
+        "load = Workload(warmup_s=0, spread_s=0, mode='count', requests=100000)\n"
+        "measure(Endpoint(url=sys.argv[1], model='m'), load, 4, processes=2)"
     )
     with ScriptedServer(lambda _: reply(2, gap_s=0.02)) as server:
-        parent = subprocess.Popen([sys.executable, "-c", code, server.url])
+        parent = subprocess.Popen([sys.executable, "-c", code, server.url], env={**os.environ, "TMPDIR": str(tmp_path)})
         until(lambda: len(server.received) >= 10, 30, "ten requests")
         workers = psutil.Process(parent.pid).children()
         assert len(workers) == 2
@@ -580,6 +584,19 @@ def test_killing_the_parent_leaves_no_worker():
         parent.wait()
         gone, alive = psutil.wait_procs(workers, timeout=10)
         assert (len(gone), alive) == (2, [])
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_under_the_records_is_named_and_no_dead_worker():
+    def full():
+        for worker in below(holding="servebench.load.worker"):
+            resource.prlimit(worker.pid, resource.RLIMIT_FSIZE, (1000, 1000))
+
+    workload = Workload(warmup_s=0.0, spread_s=0.0, mode="count", requests=2)
+    with ScriptedServer(lambda _: reply(1)) as server, pytest.raises(InfrastructureError) as told:
+        measure(Endpoint(url=server.url, model="m"), workload, 1, begin=full)
+    assert not isinstance(told.value, WorkerDied)
+    assert str(told.value).startswith(f"{tempfile.gettempdir()}: File too large; ")
 
 
 def test_a_worker_that_dies_ends_the_measurement_with_an_error():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -51,38 +50,27 @@ async def loaded(
     if workload.way.ends_itself:
         raise Fault(f"workload.mode: {workload.mode!r} ends by itself; nothing can be asked beside it")
     counts = Counts(users)
-    with tempfile.TemporaryDirectory(prefix="servebench-load-") as directory:
-        _, jobs = prepare(
-            endpoint,
-            workload,
-            users,
-            processes=processes,
-            cpus=cpus,
-            seed=seed,
-            number_seed=seed,
-            directory=directory,
-            recorded=False,
-        )
-        with Workers(jobs, cpus) as workers:
-            await _until(workers, counts, lambda: workers.all("ready"))
-            probe = msgspec.convert(next(workers.values("probe")), Probe | None)
-            begin_ns = monotonic_ns() + START_DELAY_NS
-            workers.tell(start_ns=begin_ns, spread_s=spread_s(workload, probe))
-            warm_ns = begin_ns + round(workload.warmup_s * 1e9)
+    _, jobs = prepare(endpoint, workload, users, processes=processes, cpus=cpus, seed=seed, number_seed=seed)
+    with Workers(jobs, cpus) as workers:
+        await _until(workers, counts, lambda: workers.all("ready"))
+        probe = msgspec.convert(next(workers.values("probe")), Probe | None)
+        begin_ns = monotonic_ns() + START_DELAY_NS
+        workers.tell(start_ns=begin_ns, spread_s=spread_s(workload, probe))
+        warm_ns = begin_ns + round(workload.warmup_s * 1e9)
 
-            def warm() -> bool:
-                begun = workers.all("through") if workload.way.in_turns else counts.replies + counts.failures > 0
-                return begun and monotonic_ns() >= warm_ns
+        def warm() -> bool:
+            begun = workers.all("through") if workload.way.in_turns else counts.replies + counts.failures > 0
+            return begun and monotonic_ns() >= warm_ns
 
-            await _until(workers, counts, warm)
-            async with asyncio.TaskGroup() as group:
-                listening = group.create_task(_until(workers, counts, lambda: False))
-                try:
-                    yield counts
-                finally:
-                    listening.cancel()
-            workers.tell(stop=True)
-            await _until(workers, counts, lambda: workers.all("done"))
+        await _until(workers, counts, warm)
+        async with asyncio.TaskGroup() as group:
+            listening = group.create_task(_until(workers, counts, lambda: False))
+            try:
+                yield counts
+            finally:
+                listening.cancel()
+        workers.tell(stop=True)
+        await _until(workers, counts, lambda: workers.all("done"))
 
 
 async def _until(workers: Workers, counts: Counts, over: Callable[[], bool]) -> None:
@@ -90,7 +78,7 @@ async def _until(workers: Workers, counts: Counts, over: Callable[[], bool]) -> 
     while True:
         workers.listen(0)
         counts.replies = sum(workers.values("answered"))
-        counts.failures = sum(workers.values("refused"))
+        counts.failures = sum(sum(by_status.values()) for by_status in workers.values("refused"))
         counts.failed = next((why for why in workers.values("refusal") if why is not None), None)
         if over():
             return

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from time import monotonic_ns
 from typing import Any
 
@@ -79,30 +79,21 @@ def measure(
     WorkerDied when a worker is killed, and InfrastructureError for want of open files; failed requests are results.
     """
     number_seed = seed if number_seed is None else number_seed
-    with tempfile.TemporaryDirectory(prefix="servebench-load-") as directory:
-        requests, jobs = prepare(
-            endpoint,
-            workload,
-            users,
-            processes=processes,
-            cpus=cpus,
-            seed=seed,
-            number_seed=number_seed,
-            directory=directory,
-            clock=clock,
-        )
-        try:
-            # An interrupt ends the workers first, and so the thread that follows them.
-            with behind() as thread, Workers(jobs, cpus) as workers:
-                conductor = _Conductor(workers, endpoint.chat_url, workload, users, begin, progress)
-                conductor.start()
-                thread.submit(conductor.conduct).result()
-        finally:
-            if jobs[0].tickets is not None:
-                os.close(jobs[0].tickets)
-        rows = _gather(directory, "requests", len(jobs)).sort_by("request_id")
-        chunks = _gather(directory, "chunks", len(jobs))
-        stamps = _gather(directory, "clock", len(jobs)) if clock else None
+    requests, jobs = prepare(
+        endpoint, workload, users, processes=processes, cpus=cpus, seed=seed, number_seed=number_seed
+    )
+    with ExitStack() as files:
+        tickets = _tickets(_unnamed(files), workload.requests) if workload.mode == "count" else None
+        names = ("requests", "chunks", "clock") if clock else ("requests", "chunks")
+        jobs = [replace(job, tickets=tickets, records={name: _unnamed(files) for name in names}) for job in jobs]
+        # An interrupt ends the workers first, and so the thread that follows them.
+        with behind() as thread, Workers(jobs, cpus) as workers:
+            conductor = _Conductor(workers, endpoint.chat_url, workload, users, begin, progress)
+            conductor.start()
+            thread.submit(conductor.conduct).result()
+        rows = _gather(jobs, "requests").sort_by("request_id")
+        chunks = _gather(jobs, "chunks")
+        stamps = _gather(jobs, "clock") if clock else None
     if (fitted := jobs[0].fitted).cuts:
         requests = Requests(endpoint, workload, seed, number_seed, fitted)
     meta = LoadMeta(
@@ -129,9 +120,6 @@ def prepare(
     cpus: Sequence[int],
     seed: int,
     number_seed: int,
-    directory: str,
-    clock: bool = False,
-    recorded: bool = True,
 ) -> tuple[Requests, list[Job]]:
     """Check a load, and divide its users among `processes` worker processes (None: the default for that many users).
 
@@ -142,7 +130,6 @@ def prepare(
     fitted = lengths.fitted(endpoint, workload, requests.source, blocks=requests.lengths_only)
     count = min(users, processes or default_processes(users, cpus))
     check_open_files(users, count)
-    tickets = _tickets(directory, workload.requests) if workload.mode == "count" else None
     return requests, [
         Job(
             endpoint=endpoint,
@@ -153,12 +140,8 @@ def prepare(
             total_users=users,
             seed=seed,
             number_seed=number_seed,
-            directory=directory,
             parent=os.getpid(),
             probe=process == 0 and users > 1 and workload.spread_s is None and workload.way.in_turns,
-            tickets=tickets,
-            clock=clock,
-            recorded=recorded,
             fitted=fitted,
         )
         for process in range(count)
@@ -196,18 +179,20 @@ def spread_s(workload: Workload, probe: Probe | None) -> float:
     return probe.answer_s or 0.0 if probe else 0.0
 
 
-def _tickets(directory: str, requests: int | None) -> int:
-    """Open a file with one byte per request that may be sent; see users.Tickets."""
+def _unnamed(files: ExitStack) -> int:
+    """Open a file without a name in the folder for temporary files: nobody has to remove it."""
+    return files.enter_context(tempfile.TemporaryFile()).fileno()
+
+
+def _tickets(descriptor: int, requests: int | None) -> int:
+    """Give the open file one byte per request that may be sent; see users.Tickets."""
     assert requests is not None
-    path = Path(directory) / "tickets"
-    path.touch()
-    os.truncate(path, requests)
-    return os.open(path, os.O_RDONLY)
+    os.truncate(descriptor, requests)
+    return descriptor
 
 
-def _gather(directory: str, name: str, processes: int) -> pa.Table:
-    paths = [Path(directory) / f"{name}{process}.arrow" for process in range(processes)]
-    return pa.concat_tables(map(read_arrow, paths))
+def _gather(jobs: list[Job], name: str) -> pa.Table:
+    return pa.concat_tables(read_arrow(job.records[name]) for job in jobs)
 
 
 @dataclass

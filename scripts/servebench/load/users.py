@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
@@ -24,15 +25,15 @@ FAILURE_PAUSE_S = 1.0
 class Ledger:
     """Keep every exchange of one process, from its begin to its end.
 
-    Where exchanges are not `recorded`, each reply is read when it ends and only counted: `answered`, `refused`, and the
-    reason of the latest refusal.
+    Where exchanges are not `recorded`, each reply is read when it ends and only counted: `answered`, `refused` by
+    status, and the reason of the latest refusal.
     """
 
     process: int
     processes: int
     recorded: bool = True
     answered: int = 0
-    refused: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
     refusal: str | None = None
     finished: list[Exchange] = field(default_factory=list)
     running: dict[int, Exchange] = field(default_factory=dict)
@@ -46,11 +47,11 @@ class Ledger:
     through_ns: int = 0
     # The exchange that was the first to end, other than by cancellation.
     first: Exchange | None = None
-    _begun: int = 0
+    begun: int = 0
 
     def begin(self, user: int, prompt_id: str, scheduled_ns: int) -> Exchange:
-        request_id = self._begun * self.processes + self.process
-        self._begun += 1
+        request_id = self.begun * self.processes + self.process
+        self.begun += 1
         exchange = Exchange(request_id, user, self.process, prompt_id, scheduled_ns)
         self.running[request_id] = exchange
         return exchange
@@ -79,7 +80,7 @@ class Ledger:
         if parsed.status == "ok":
             self.answered += 1
             return
-        self.refused += 1
+        self.refused[parsed.status] += 1
         self.refusal = parsed.error if parsed.status == "http_error" else f"{parsed.status}: {parsed.error}"
 
     def begun_since(self, start_ns: int, *, by_schedule: bool) -> int:

@@ -3,7 +3,7 @@
 Parent and worker exchange JSON lines: standard input brings the `Job`, then `{"start_ns": …}`, `{"window": [start,
 end]}` and `{"stop": true}`; standard output carries `{"ready": …}`, progress once a second, `{"through": …}` when every
 user's first request has ended, `{"drained": true}` and `{"done": …}`, and `{"lacking": …}` before a worker ends because
-this machine lacks something. Records never pass these pipes: they are Arrow files in the job's directory. Run by
+this machine lacks something. Records never pass these pipes: they are Arrow in files that the parent has opened. Run by
 `servebench.load.run` as `python -m servebench.load.worker`.
 """
 
@@ -15,6 +15,7 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import time
 import traceback
 from array import array
@@ -22,7 +23,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from pathlib import Path
 from random import Random
 from typing import Any, BinaryIO
 
@@ -47,7 +47,7 @@ from servebench.load.tokens import counter
 from servebench.load.transport import Channel, Origin, Timeouts
 from servebench.load.users import Crew, Dispatcher, Ledger, Tickets, sleep_until
 from servebench.load.workers import Job
-from servebench.machine.infrastructure import InfrastructureError
+from servebench.machine.infrastructure import DISK, ROOM, InfrastructureError
 from servebench.machine.lifeline import follow_parent
 from servebench.machine.priority import spare_pandas
 
@@ -66,6 +66,7 @@ class Worker:
     out: BinaryIO
     window: tuple[int | None, int | None] = (None, None)
     lags_ns: array[int] = field(default_factory=lambda: array("q"))
+    dispatches_ns: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     # Last count of arrived pieces of replies, and when it was taken (ns); pieces a second up to then.
     counted: tuple[int, int] = (0, 0)
     pieces_s: float | None = None
@@ -82,7 +83,7 @@ class Worker:
         job, workload = self.job, self.job.workload
         origin = Origin.of(httpx.URL(job.endpoint.chat_url))
         timeouts = Timeouts(workload.connect_timeout_s, workload.timeout_s, workload.idle_timeout_s)
-        self.ledger = Ledger(job.process, job.processes, job.recorded)
+        self.ledger = Ledger(job.process, job.processes, recorded=bool(job.records))
         requests = Requests(job.endpoint, workload, job.seed, job.number_seed, job.fitted)
         crew = Crew(self.ledger, requests, lambda: Channel(origin, timeouts), job.seed, job.total_users)
         commands = asyncio.StreamReader()
@@ -113,7 +114,8 @@ class Worker:
         for channel in crew.channels.values():
             channel.close()
         self._tell()
-        self._write()
+        if job.records:
+            self._write()
         cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
         client = {"pid": os.getpid(), "cpus": cpus, "cpu_s": cpu_s, "wall_s": wall_s, **self._delays()}
         self.say(done=True, client=client)
@@ -237,6 +239,7 @@ class Worker:
             first_piece_s=ledger.first_piece_s,
             through_users=len(ledger.through),
             targets=targets,
+            begun=ledger.begun,
             answered=ledger.answered,
             refused=ledger.refused,
             refusal=ledger.refusal,
@@ -260,7 +263,7 @@ class Worker:
             exchanges.sort(key=lambda exchange: exchange.request_id, reverse=True)
             while exchanges:
                 exchange = exchanges.pop()
-                if job.clock:
+                if "clock" in job.records:
                     for arrival_ns, block in exchange.blocks:
                         clock.extend((exchange.request_id, arrival_ns, *stamps) for stamps in read_clock(block))
                 yield exchange
@@ -273,13 +276,12 @@ class Worker:
             keep_text=job.workload.keep_text,
             by_schedule=self.by_schedule,
         )
-        directory = Path(job.directory)
-        write_arrow(directory / f"requests{job.process}.arrow", requests)
-        write_arrow(directory / f"chunks{job.process}.arrow", chunks)
-        if job.clock:
+        tables = {"requests": requests, "chunks": chunks}
+        if "clock" in job.records:
             columns = [pa.array(column, pa.int64()) for column in zip(*clock, strict=True)] or [[]] * len(CLOCK_SCHEMA)
-            table = pa.table(dict(zip(CLOCK_SCHEMA.names, columns, strict=True)), schema=CLOCK_SCHEMA)
-            write_arrow(directory / f"clock{job.process}.arrow", table)
+            tables["clock"] = pa.table(dict(zip(CLOCK_SCHEMA.names, columns, strict=True)), schema=CLOCK_SCHEMA)
+        for name, table in tables.items():
+            write_arrow(job.records[name], table)
         self.dispatches_ns = _delays_ns(requests)
 
     def _delays(self) -> dict[str, float | None]:
@@ -322,6 +324,10 @@ def main() -> None:
         uvloop.run(worker.run())
     except InfrastructureError as error:
         worker.die(error)
+    except OSError as error:
+        if error.errno not in DISK:
+            raise
+        worker.die(InfrastructureError(f"{tempfile.gettempdir()}: {error.strerror}; {ROOM}"))
 
 
 if __name__ == "__main__":

@@ -36,8 +36,9 @@ class Job:
     """Describe the work of one worker.
 
     `users` is its share of `total_users`; `tickets` is an inherited descriptor (count mode); `probe` requests one
-    answer before the load, `clock` the clock server's stamps. Where the load is not `recorded`, each reply is read and
-    counted when it ends, and not kept. `fitted` makes prompts of a length.
+    answer before the load. `records` are the inherited descriptors of the files for the tables `requests` and `chunks`
+    and, for a calibration, `clock`; without any, each reply is read and counted when it ends, and not kept. These files
+    have no names, so that nothing is left of them whoever is killed. `fitted` makes prompts of a length.
     """
 
     endpoint: Endpoint
@@ -48,12 +49,10 @@ class Job:
     processes: int
     seed: int
     number_seed: int
-    directory: str
     parent: int
     probe: bool = False
     tickets: int | None = None
-    clock: bool = False
-    recorded: bool = True
+    records: dict[str, int] = field(default_factory=dict)
     fitted: Fitted = field(default_factory=Fitted)
 
     def to_json(self) -> bytes:
@@ -97,7 +96,7 @@ class Workers:
             [sys.executable, "-m", "servebench.load.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            pass_fds=[] if job.tickets is None else [job.tickets],
+            pass_fds=[*job.records.values(), *([] if job.tickets is None else [job.tickets])],
             process_group=0,  # Ctrl-C goes to the parent, which stops its workers
         )
         self._processes.append(process)
