@@ -329,7 +329,7 @@ class Workload(Section):
         Positive | UnsetType, _says("Seconds of silence after which a reply fails; no limit unless given.")
     ] = UNSET
     min_targets: Annotated[
-        Count | UnsetType, _says("Keep the window open until this many requests were sent in it, unless every request fails.")
+        Count | UnsetType, _says("Keep the window open until this many requests were sent in it, unless all fail.")
     ] = UNSET
     requests: Annotated[Count | UnsetType, _says("For `count`: completions in total.")] = UNSET
     rate: Annotated[Positive | UnsetType, _says("For `open`: requests per second.")] = UNSET
