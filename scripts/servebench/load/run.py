@@ -292,7 +292,8 @@ class _Conductor:
             def judged() -> bool:
                 ended = sum(workers.values("finished"))
                 all_failed = ended == sum(workers.values("failures"))
-                return sum(workers.values("targets")) >= (1 if all_failed and ended else wanted)
+                targets: int = sum(workers.values("targets"))
+                return targets >= (1 if ended and all_failed else wanted)
 
             workers.tell(window=[start_ns, None])
             self._until(lambda: monotonic_ns() >= end_ns and judged(), "window")
