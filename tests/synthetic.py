@@ -25,6 +25,7 @@ from servebench.machine.gpu import Gpu
 from servebench.machine.identity import Machine
 from servebench.marks import mark
 from servebench.models.kv_cache import Cache
+from servebench.outlook.requirements import Memory
 from servebench.plan import Engine, Model, Plan, Runtime, Setting
 from servebench.store.measurements import Discarded, Record
 from servebench.store.records import (
@@ -418,8 +419,21 @@ def from_records(
     caches: Mapping[str, Cache] | None = None,
 ) -> dict[str, pa.Table]:
     """Make every table that follows from the records alone, by name. `caches` are KV caches by model key."""
-    sources = Sources(plan=plan, records=records, thrown_out=thrown_out, caches=caches or {})
+    sources = Sources(plan=plan, records=records, thrown_out=thrown_out, caches=caches or {}, needs=needs_of(plan))
     return sources.tables(table for table in TABLES if table.needs is None)
+
+
+def needs_of(plan: Plan) -> dict[str, Memory]:
+    """Return the memory that each setting needs: its weights, and a quarter of a GiB for each slot."""
+    return {
+        setting.name: Memory(
+            setting=setting.name,
+            weights_gib=BYTES.get(setting.model.quantization or "", 2**27) / 2**30,
+            cache_gib=setting.slots / 4,
+            streams=setting.slots,
+        )
+        for setting in plan.settings.values()
+    }
 
 
 def from_answers(plan: Plan, evaluated: Sequence[Evaluated], questions: Questions) -> dict[str, pa.Table]:

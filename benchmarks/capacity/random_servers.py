@@ -15,8 +15,10 @@ serve surely more users than another (the verdict `fewer_users` of docs/verdicts
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
 
 import numpy as np
 
@@ -95,13 +97,25 @@ class Server:
         return {"line": Objective.of(self.line).outcome(figures)}
 
 
-Way = Callable[[Server], tuple[Answer, int]]
+class Measured(Protocol):
+    """A server whose capacity is known, in whatever a search varies: users, or steps of a rate."""
+
+    @property
+    def capacity(self) -> int: ...
+
+    def keeps(self, level: int, /) -> bool: ...
+
+    def measured(self, level: int, round_: int, /) -> dict[str, Outcome]: ...
 
 
-def by_search(search: Search) -> Way:
-    """Search as servebench does."""
+Way = Callable[[Measured], tuple[Answer, int]]
+Make = Callable[[np.random.Generator, str], Measured]
 
-    def way(server: Server) -> tuple[Answer, int]:
+
+def by_search(search: Search, *, paced: bool = False) -> Way:
+    """Search as servebench does; `paced`: in an open loop."""
+
+    def way(server: Measured) -> tuple[Answer, int]:
         evidence: dict[int, dict[int, Outcome]] = {}
 
         def measure(users: int, round_: int) -> dict[str, Outcome]:
@@ -110,7 +124,7 @@ def by_search(search: Search) -> Way:
             return found
 
         cost = sum(1 for _ in searched(search, measure, ["line"]))
-        return answer(evidence), cost
+        return answer(evidence, paced=paced), cost
 
     return way
 
@@ -126,14 +140,14 @@ def grid(resolution: float = 0.12) -> list[int]:
 def sweep(users: list[int], rounds: int) -> Way:
     """Measure every number of a list in every round, and trust each: it is kept where every round kept it."""
 
-    def way(server: Server) -> tuple[Answer, int]:
+    def way(server: Measured) -> tuple[Answer, int]:
         sides = [all((server.measured(n, r)["line"].margin or 0) >= 0 for r in range(rounds)) for n in users]
         return _trusted(dict(zip(users, sides, strict=True))), rounds * len(users)
 
     return way
 
 
-def bisection(server: Server) -> tuple[Answer, int]:
+def bisection(server: Measured) -> tuple[Answer, int]:
     """Double until one misses, then halve the interval to 12 %, one measurement each, trusting every one."""
     sides: dict[int, bool] = {}
 
@@ -182,10 +196,10 @@ class Tally:
     cost: int
 
 
-def tallies(way: Way, noise: str, servers: int, widest: float = 2.0, seed: int = 1) -> Iterator[Tally]:
+def tallies(way: Way, noise: str, servers: int, make: Make = Server, seed: int = 1) -> Iterator[Tally]:
     """Let `way` find the capacity of so many random servers, the same ones for every way."""
     for number in range(servers):
-        server = Server(np.random.default_rng([seed, number]), noise, widest)
+        server = make(np.random.default_rng([seed, number]), noise)
         found, cost = way(server)
         kept, missed = map(server.keeps, found.kept), map(server.keeps, found.missed)
         width = found.upper / found.lower if found.upper and found.lower else None
@@ -216,11 +230,16 @@ def main() -> None:
         for noise in NOISES:
             print(f"| {noise} | {asked.equal} | {surely_more(noise, asked.equal, asked.servers):.3f} |", flush=True)
         return
+    report(WAYS, asked.servers, partial(Server, widest=asked.widest_dip))
+
+
+def report(ways: Mapping[str, Way], servers: int, make: Make) -> None:
+    """Print how often the answers of each way hold, how wide they are and what they cost, as a table."""
     print("| noise | way | holds | levels right | upper ÷ lower: median / 90 % | measurements: median / 90 % / most |")
     print("|---|---|---|---|---|---|")
     for noise in NOISES:
-        for name, way in WAYS.items():
-            found = list(tallies(way, noise, asked.servers, asked.widest_dip))
+        for name, way in ways.items():
+            found = list(tallies(way, noise, servers, make))
             holds, right = (np.mean([getattr(one, key) for one in found]) for key in ("holds", "levels"))
             widths = np.quantile([one.width for one in found if one.width], [0.5, 0.9])
             costs = np.quantile([one.cost for one in found], [0.5, 0.9, 1])

@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from open_servers import WAYS, Queue
 from random_servers import NOISES, Search, by_search, grid, tallies
 
 from servebench.capacity.judging import levels
@@ -109,9 +110,38 @@ def test_a_search_may_start_elsewhere_and_go_down():
 @pytest.mark.parametrize("noise", NOISES)
 def test_the_answers_hold_on_random_servers_at_less_than_half_of_a_sweep(noise):
     """A short form of benchmarks/capacity/random_servers.py, whose results are in docs/benchmarks.md."""
-    tried = list(tallies(by_search(Search()), noise, 60))
+    tried = list(tallies(by_search(Search()), noise, 40))
     assert np.mean([one.holds for one in tried]) >= 0.9
     assert np.median([one.cost for one in tried]) <= len(grid()) * 2 / 2
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_the_answers_hold_on_random_queues_of_an_open_loop(noise):
+    """A short form of benchmarks/capacity/open_servers.py, whose results are in docs/benchmarks.md."""
+    tried = list(tallies(WAYS["search, 2 rounds"], noise, 20, Queue))
+    assert np.mean([one.holds for one in tried]) >= 0.85
+
+
+def test_a_queue_is_stable_below_what_its_slots_work_off():
+    """One slot, replies of 1 s: P(wait) is the load ρ, and waits are exponential with rate 1 − ρ (Erlang, one server).
+
+    A p95 within 2 s needs ρ · exp(−2 (1 − ρ)) ≤ 0.05, so ρ up to 0.23 or so: 0.228 · exp(−1.544) = 0.0487.
+    """
+    queue = Queue(np.random.default_rng(1), "little")
+    queue.line, queue.slots, queue.prefill = Line(ttft_p95_s=2, user_tok_s=1), 1, np.zeros(1)
+    queue.reply_tokens = queue.speed = 10.0
+    queue.half, queue.step_s = 1e9, 0.01
+    assert queue.capacity in range(20, 26)
+    assert queue.keeps(22) and not queue.keeps(26)
+
+
+def test_a_rate_that_is_kept_just_below_one_that_misses_is_not_sure():
+    evidence = {level: {1: GOOD, 2: GOOD} for level in (8, 16, 17)} | {18: {1: BAD, 2: BAD}}
+    assert answer(evidence).kept == (8, 16, 17)
+    said = answer(evidence, paced=True)
+    assert (said.kept, said.open, said.missed, said.lower, said.upper) == ((8, 16), (17,), (18,), 16, 18)
+    del evidence[18]
+    assert answer(evidence, paced=True).lower == 17, "nothing says that more is too much"
 
 
 def figures(**changed):

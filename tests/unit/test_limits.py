@@ -4,7 +4,8 @@ import pytest
 
 import servebench
 from servebench import configuration
-from servebench.outlook.limits import bandwidth_gb_s, limits
+from servebench.machine import bandwidth as probe
+from servebench.outlook.limits import Bandwidth, bandwidth, limits
 
 
 @pytest.mark.parametrize(
@@ -32,11 +33,27 @@ from servebench.outlook.limits import bandwidth_gb_s, limits
     ],
 )
 def test_a_device_is_known_by_its_name(device, gb_s):
-    assert bandwidth_gb_s(device) == gb_s
+    assert bandwidth(device) == (gb_s and Bandwidth(gb_s=gb_s, source="data_sheet"))
 
 
-def test_a_configured_bandwidth_counts_more_than_the_name():
-    assert bandwidth_gb_s("NVIDIA L4", 250) == 250 == bandwidth_gb_s(None, 250)
+def test_a_configured_bandwidth_counts_more_than_the_name_or_a_probe():
+    configured = Bandwidth(gb_s=250, source="configured")
+    assert bandwidth("NVIDIA L4", 250) == configured == bandwidth(None, 250, 12)
+
+
+def test_a_probe_counts_for_a_cpu_alone():
+    assert bandwidth(None, None, 12.5) == Bandwidth(gb_s=12.5, source="copied")
+    assert bandwidth("a device of tomorrow", None, 12.5) is None
+
+
+def test_copying_memory_is_measured_once_for_a_machine(tmp_path, monkeypatch):
+    monkeypatch.setattr(probe, "COPIED_BYTES", 2**20)
+    first = probe.measured(tmp_path, "0123")
+    assert first > 0.01 and [path.name for path in (tmp_path / "bandwidth").iterdir()] == ["0123.json"]
+    monkeypatch.setattr(probe, "copied_gb_s", lambda: -1.0)
+    assert probe.measured(tmp_path, "0123") == first and probe.measured(tmp_path, "4567") == -1.0
+    (tmp_path / "bandwidth" / "0123.json").write_text("{")
+    assert probe.measured(tmp_path, "0123") == -1.0, "a damaged figure is measured again"
 
 
 def test_the_h200_settings_get_at_most_what_reading_all_weights_allows(tmp_path):

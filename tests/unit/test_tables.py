@@ -460,6 +460,37 @@ def test_the_kv_cache_is_predicted_in_the_types_it_was_given(setting: str, asked
     assert row["kv_cache_gib"] == (None if share is None else pytest.approx(2.5 * share))  # 16,384 × 160 KiB
 
 
+def predicted(plan: Plan, records: list[Record], bandwidth_gb_s: float | None = None) -> dict[str, Any]:
+    """Return the only row of the table `predicted`."""
+    settings = tables.settings(tables.measurements(records, Line()), 2)
+    needs = synthetic.needs_of(plan)
+    return tables.predicted(settings, records, needs, plan.settings, bandwidth_gb_s).to_pylist()[0]
+
+
+def test_what_is_predicted_follows_from_the_weights_and_the_data_sheet() -> None:
+    """9 GB of weights at 4,800 GB/s are 533.3 tokens/s; with 4 slots 16 users get 4 times that, not 16 times."""
+    cell = next(c for c in MAIN if (c["setting"], c["users"]) == ("llama-np4", 16))
+    plan = synthetic.plan_of([cell])
+    row = predicted(plan, list(synthetic.records_of([cell], plan)))
+    assert (row["bandwidth_gb_s"], row["bandwidth_from"]) == (4800, "data_sheet")
+    assert row["stream_tok_s"] == pytest.approx(4800 / 9)
+    assert row["output_tok_s"] == pytest.approx(4 * 4800 / 9)
+    assert row["output_share_max"] == pytest.approx(cell["output_tok_s_max"] * 9 / 4800 / 4, rel=0.02)
+    assert row["slots_fit"] == int((139.8 - 9e9 / 2**30) * 4)
+
+
+@pytest.mark.parametrize(
+    ("configured", "copied", "source"), [(20, 10.0, "configured"), (None, 10.0, "copied"), (None, None, None)]
+)
+def test_a_cpus_bandwidth_is_configured_or_copied_or_not_known(configured: Any, copied: Any, source: Any) -> None:
+    cell = next(c for c in MAIN if (c["setting"], c["users"]) == ("llama-np4", 1))
+    plan = synthetic.plan_of([cell])
+    machine = msgspec.structs.replace(synthetic.LAPTOP, copied_gb_s=copied)
+    row = predicted(plan, list(synthetic.records_of([cell], plan, machine=machine)), configured)
+    assert row["bandwidth_from"] == source
+    assert row["stream_tok_s"] == (None if source is None else pytest.approx((configured or copied) / 9))
+
+
 def with_facts(record: Record, **facts: Any) -> Record:
     return synthetic.changed(record, session={"facts": facts})
 

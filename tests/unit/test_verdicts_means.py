@@ -213,3 +213,18 @@ def synthetic_targets(name: str, marks: list[Any]) -> pa.Table:
             row[field.name] = 0 if pa.types.is_integer(field.type) else []
             row[field.name] = "" if pa.types.is_string(field.type) else row[field.name]
     return table("targets", [row | {"target": name, "status": "ok", "baseline": False, "marks": marks, "reason": []}])
+
+
+@pytest.mark.parametrize(("share", "verdict"), [(0.5, "reached"), (1.25, "beyond")])
+def test_what_a_stream_reached_of_the_prediction_is_said_at_the_fewest_users(share: float, verdict: str) -> None:
+    plan, rows = served()
+    place = {"run": "main", "setting": "llama-np16"}
+    limit = {"bandwidth_gb_s": 300.0, "bandwidth_from": "data_sheet", "weights_gib": 8.0, "stream_tok_s": 35.0}
+    reached = {"user_share_min": share, "user_share_max": share}
+    row = dict.fromkeys(SCHEMAS["predicted"].names) | place | limit | reached
+    predicted = table("predicted", [row | {"users": users} for users in (32, 16)])
+    claim = only(concluded(plan, rows, predicted=predicted), "predicted")
+    assert (claim.verdict, claim.users, claim.values["percent"]) == (verdict, 16, [100 * share] * 2)
+    for language in ("en", "ja"):
+        assert f"{100 * share:.0f}" in said(claim)[language] and "35" in said(claim)[language]
+    assert "predicted" in said(claim)["en"] and "予測" in said(claim)["ja"]

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import sqrt
 
-from servebench.capacity.judging import Evidence, Level, levels
+from servebench.capacity.judging import DRIFT, Evidence, Level, levels
 from servebench.load.objective import Outcome
+
+# The rate of an open loop is searched in steps of the rate it starts from, divided by this.
+STEPS = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,19 +75,33 @@ class Answer:
         return [span for span in found if span[1]]
 
 
-def answer(evidence: Evidence) -> Answer:
-    """State what the evidence says of an objective, sure at `judging.CONFIDENCE`."""
+def answer(evidence: Evidence, *, paced: bool = False) -> Answer:
+    """State what the evidence says of an objective, sure at `judging.CONFIDENCE`.
+
+    `paced`: the load is a rate of requests, sent whatever the server does.
+    """
     found = levels(evidence)
-    kept = tuple(level.users for level in found if level.kept)
+    kept = tuple(level.users for level in found if level.kept and not (paced and _saturates(level, found)))
     missed = tuple(level.users for level in found if level.kept is False)
     lower = max(kept, default=None)
     return Answer(
         kept=kept,
         missed=missed,
-        open=tuple(level.users for level in found if level.kept is None),
+        open=tuple(level.users for level in found if level.users not in (*kept, *missed)),
         lower=lower,
         upper=min((users for users in missed if users > (lower or 0)), default=None),
     )
+
+
+def _saturates(level: Level, found: Sequence[Level]) -> bool:
+    """Return whether a rate may be more than the server can work off on another day, though its windows keep the limit.
+
+    Just beyond what a server works off, its queue grows without end, but so slowly that a window does not show it. So a
+    rate that is kept is sure where one that is DRIFT higher is kept as well, or where no higher one misses.
+    """
+    above = [other for other in found if other.users > level.users]
+    beyond = any(other.side and other.users >= level.users * (1 + DRIFT) for other in above)
+    return not beyond and not all(other.side for other in above)
 
 
 def wanted(evidence: Mapping[str, Evidence], search: Search, round_: int) -> int | None:

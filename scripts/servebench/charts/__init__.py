@@ -57,8 +57,8 @@ CHARTS: Mapping[str, Chart] = {
     for chart in (
         Chart("tradeoff", SPEED, ("setting", "users", "output_tok_s", "user_tok_s", "met"), ("capacity", "leader")),
         Chart("output_bars", SPEED, ("group", "name", "range"), ("leader",)),
-        Chart("output_by_users", WAITING, ("setting", "users", "range", "marks"), ("leader",)),
-        Chart("user_by_users", WAITING, ("setting", "users", "range", "marks"), ("capacity",)),
+        Chart("output_by_users", WAITING, ("setting", "users", "range", "predicted", "reached", "marks"), ("leader",)),
+        Chart("user_by_users", WAITING, ("setting", "users", "range", "predicted", "reached", "marks"), ("capacity",)),
         Chart("ttft_by_users", WAITING, ("setting", "users", "range", "marks"), ("capacity",)),
         Chart("depth", SPEED, ("series", "prompt_tokens", "users", "prefill", "decode", "marks"), of_runs=False),
         Chart("ttft_ecdf", WAITING, ("setting", "users", "round", "p50", "p90", "p95", "p99")),

@@ -31,15 +31,22 @@ from servebench.words.numbers import span
 COLUMNS = 3
 
 
+# The columns of the table `predicted` that say the most of a figure, without what it reached of it.
+PREDICTED = {"user_tok_s": ("stream_tok_s", "user_share"), "output_tok_s": ("output_tok_s", "output_share")}
+
+
 def ranges(tables: Mapping[str, pa.Table], figure: str, run: str) -> list[Row]:
     """List, from `settings`, an entry per setting × users of the run: low, high, middle, marks; none of a schedule.
 
-    A level that was concluded to have failed has no figures and begins a new `segment` of its setting's line; any other
-    level without the figure is left out.
+    `predicted`: the most that is predicted there (table `predicted`), None where nothing is; `reached`: its share that
+    was measured. A level that was concluded to have failed has no figures and begins a new `segment` of its setting's
+    line; any other level without the figure is left out.
     """
     failed = {(c.subjects[0], c.users) for c in claims.of(tables, run, "level") if c.verdict == "failed"}
     schedules = claims.of_schedules(tables, run)
     segments: dict[str, int] = {}
+    most, share = PREDICTED.get(figure, ("", ""))
+    limits = {(row["setting"], row["users"]): row for row in rows_of(tables, "predicted", run) if most}
     found = []
     for row in sorted(rows_of(tables, "settings", run), key=lambda row: (row["rank"], row["users"])):
         if row["setting"] in schedules:
@@ -50,6 +57,7 @@ def ranges(tables: Mapping[str, pa.Table], figure: str, run: str) -> list[Row]:
         elif row[f"{figure}_min"] is None:
             continue
         low, high = (None, None) if broken else (row[f"{figure}_min"], row[f"{figure}_max"])
+        limit = limits.get((row["setting"], row["users"]), {})
         found.append(
             {
                 "setting": row["setting"],
@@ -62,6 +70,10 @@ def ranges(tables: Mapping[str, pa.Table], figure: str, run: str) -> list[Row]:
                 "high": high,
                 "middle": None if low is None else (low + high) / 2,
                 "range": span(low, high),
+                "predicted": limit.get(most),
+                "reached": None
+                if broken or limit.get(most) is None
+                else span(limit[f"{share}_min"], limit[f"{share}_max"]),
                 "marks": [*row["marks"], *(row["failure"] if broken else ())],
                 "trusted": not row["marks"],
             }
@@ -74,7 +86,7 @@ def against_users(
 ) -> Any:
     """Draw lines through the middles of the rounds with a bar for each range; `limit` as a dashed rule.
 
-    What failed is a cross on the axis.
+    What is predicted at most is a thin dotted line. What failed is a cross on the axis.
     """
     if not any(point["low"] is not None for point in points):
         return style.nothing(key, limit=limit or 0, settings=0, **values)
@@ -102,6 +114,7 @@ class _Frame:
         self.users = sorted({point["users"] for point in points})
         ends = [value for point in points for value in (point["low"], point["high"]) if value is not None]
         ends += [limit] if limit else []
+        ends += [point["predicted"] for point in points if point["predicted"] is not None]
         low, high = min(ends), max(ends)
         self.axis = Axis((low / 1.25, high * 1.25) if log else (0.0, high * 1.06), style.height, log)
         self.room = min(0.6 * style.width, self._room())
@@ -181,6 +194,7 @@ def _panel(frame: _Frame, data: pd.DataFrame, engine: str, key: str, limit: floa
                 x, y=alt.value(style.height), tooltip=tooltip
             )
         )
+    layers[:0] = _predicted(frame, own, x, y_scale)
     if limit is not None:
         text = style.say(f"charts.{key}.limit", limit=limit)
         ends = {"limit": limit, "users": x_scale["domain"][0], "column": x_scale["domain"][1], "text": text}
@@ -199,6 +213,27 @@ def _panel(frame: _Frame, data: pd.DataFrame, engine: str, key: str, limit: floa
         ]
     header = alt.TitleParams(engine, color=colour, fontSize=13, anchor="start", offset=6, fontWeight="normal")
     return alt.layer(*layers).properties(width=style.width, height=style.height, title=header)
+
+
+def _predicted(frame: _Frame, own: Sequence[Row], x: alt.X, y_scale: alt.Scale) -> list[alt.Chart]:
+    """Draw what is predicted at most, each course once, with its name where it begins; [] without a prediction."""
+    lines: dict[tuple[tuple[int, float], ...], str] = {}
+    for name in dict.fromkeys(point["setting"] for point in own):
+        course = ((p["users"], p["predicted"]) for p in own if p["setting"] == name and p["predicted"] is not None)
+        lines.setdefault(tuple(course), name)
+    rows = [
+        {"line": name, "users": users, "predicted": most, "text": "" if n else frame.style.say("charts.predicted")}
+        for course, name in lines.items()
+        for n, (users, most) in enumerate(course)
+    ]
+    if not rows:
+        return []
+    base, y = alt.Chart(inline(rows)), alt.Y("predicted:Q", scale=y_scale)
+    look: dict[str, Any] = {"align": "left", "dx": 2, "dy": -6, "fontSize": 10}
+    return [
+        base.mark_line(color=LINE[0], strokeWidth=0.8, strokeDash=[1, 3]).encode(x, y, detail="line:N"),
+        *(base.mark_text(**look | edge).encode(x, y, text="text:N") for edge in written(LINE[0])),
+    ]
 
 
 def _labels(frame: _Frame, last: Sequence[Row], x_scale: alt.Scale, y_scale: alt.Scale, colour: str) -> list[alt.Chart]:

@@ -11,7 +11,7 @@ import msgspec
 from rich.console import Console
 
 from servebench.capacity.judging import CONFIDENCE
-from servebench.capacity.search import Answer, Search, answer, wanted
+from servebench.capacity.search import STEPS, Answer, Search, answer, wanted
 from servebench.cli import load
 from servebench.faults import Fault
 from servebench.load import calibrate, figures
@@ -25,8 +25,6 @@ from servebench.load.workload import Workload
 from servebench.machine import cache
 from servebench.machine.infrastructure import writable
 
-# An open loop is searched in steps of the rate it starts from, divided by this.
-STEPS = 16
 NAME = "line"
 
 
@@ -68,7 +66,7 @@ def command(
             side = "too few requests" if outcome.margin is None else "missed" if outcome.missed else "kept"
             missed = f": {', '.join(outcome.missed)}" if outcome.missed else ""
             console.print(f"round {round_}, {levels.name(level)}: {side}{missed}", highlight=False)
-    found = answer(evidence[NAME])
+    found = answer(evidence[NAME], paced=workload.way.scheduled)
     said = statement(found, levels)
     made = sum(map(len, evidence[NAME].values()))
     content = {

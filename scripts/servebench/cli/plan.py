@@ -16,7 +16,8 @@ from rich.table import Table
 from servebench import ROOT
 from servebench.engines import environment, runtime
 from servebench.faults import Fault
-from servebench.machine import cache, gpu, host
+from servebench.machine import bandwidth, cache, gpu, host
+from servebench.machine.identity import machine
 from servebench.outlook import duration, limits, requirements
 from servebench.outlook.duration import counted
 from servebench.plan import Plan
@@ -26,6 +27,12 @@ from servebench.words import LANGUAGES
 GIB = 2**30
 # An engine can be given about so much of a device's memory; the rest is the driver's.
 MOST_SHARE = 0.95
+# Whence the bandwidth of a device's memory is known (`limits.Bandwidth`).
+FROM = {
+    "configured": "as configured (runtime.bandwidth_gb_s)",
+    "data_sheet": "by the device's data sheet",
+    "copied": "measured here by copying memory; runtime.bandwidth_gb_s overrides it",
+}
 # In a line about something that is needed and missing.
 LACKING = ("NOT FOUND", "NOT ENOUGH", "NOT SET", "DOES NOT ANSWER", "this machine has none")
 
@@ -186,16 +193,26 @@ def memory(plan: Plan, results: Path, cache_root: Path) -> Iterator[str]:
 
 
 def predicted(plan: Plan, results: Path, cache_root: Path) -> Iterator[str]:
-    """Predict from memory and bandwidth what each setting can do at most, and what a search for its capacity costs."""
-    device = gpu.resolve(plan.runtime.device)
-    bandwidth = limits.bandwidth_gb_s(device.name if device else None, plan.runtime.bandwidth_gb_s)
+    """Predict from memory and bandwidth what each setting can do at most, and what a search for its capacity costs.
+
+    The memory's bandwidth is measured where nothing else says it and it is not a GPU's.
+    """
+    device, configured = gpu.resolve(plan.runtime.device), plan.runtime.bandwidth_gb_s
+    launched = requirements.memory(plan, results, cache_root)
+    probed = launched and device is None and configured is None
+    copied = bandwidth.measured(cache_root, machine().fingerprint) if probed else None
+    found = limits.bandwidth(device.name if device else None, configured, copied)
     there = device.memory_gib if device else psutil.virtual_memory().total / GIB
-    for limit in limits.limits(plan, results, cache_root, memory_gib=there, bandwidth_gb_s=bandwidth):
+    for limit in limits.limits(
+        plan, results, cache_root, memory_gib=there, bandwidth_gb_s=found.gb_s if found else None
+    ):
         parts = [f"at most {limit.stream_tok_s:,.0f} tokens/s for one stream"] if limit.stream_tok_s else []
         parts += [f"{limit.slots:,} slots fit into {there:.1f} GiB"] if limit.slots is not None else []
         if parts:
             yield f"{limit.setting}: {', '.join(parts)}"
-    if bandwidth is None:
+    if found:
+        yield f"the memory's bandwidth: {found.gb_s:g} GB/s, {FROM[found.source]}"
+    elif launched:
         yield "the fastest possible stream is not predicted: set runtime.bandwidth_gb_s to the memory's bandwidth"
     searched = [one for one in plan.settings.values() if not one.scheduled]
     if searched:

@@ -576,8 +576,9 @@ class Runtime(Section):
     bandwidth_gb_s: Annotated[
         Positive | UnsetType,
         _says(
-            "(free) Bandwidth of the device's memory, GB/s, from which `servebench plan` predicts the fastest possible "
-            "stream; unless given, that of the device's data sheet where servebench knows it."
+            "(free) Bandwidth of the device's memory, GB/s, from which the fastest possible stream is predicted. "
+            "Unless given: of a GPU, that of its data sheet where servebench knows it; of a CPU, what copying memory "
+            "for half a second shows."
         ),
     ] = UNSET
     mirror: Annotated[

@@ -180,15 +180,10 @@ class Rows:
 
     @cached_property
     def falls_behind(self) -> bool:
-        """Return whether an open loop's backlog grew so much that TTFT depends on the length of the window.
-
-        It did when it grew by more than `BACKLOG_LIMIT` of the requests due, and by more than chance explains: three
-        times the root of the backlog at the window's start.
-        """
+        """Return whether the backlog of an open loop grew (`backlog_grew`); never where the load ends by itself."""
         if self.backlog is None or MODES[self.mode].ends_itself:
             return False
-        before, after = self.backlog
-        return after - before > max(BACKLOG_LIMIT * int(self.target.sum()), 3 * sqrt(max(before, 1)))
+        return backlog_grew(*self.backlog, due=int(self.target.sum()))
 
     def waiting_at(self, stamp_ns: int) -> int:
         """Count the requests that were due and unfinished at `stamp_ns`."""
@@ -206,6 +201,15 @@ class Rows:
         told = [None if text is None else decoder.decode(text).prompt_ms for text in timings]
         prompt_s = np.array([np.nan if ms is None else ms / 1e3 for ms in told], dtype=np.float64)
         return prompt_s, (prompt_s >= 0) & (prompt_s <= 1.1 * self.ttft_s + 0.01)
+
+
+def backlog_grew(before: int, after: int, *, due: int) -> bool:
+    """Return whether a backlog grew so much in a window with `due` requests that TTFT depends on the window's length.
+
+    It did when it grew by more than `BACKLOG_LIMIT` of the requests due, and by more than chance explains: three times
+    the root of the backlog at the window's start.
+    """
+    return after - before > max(BACKLOG_LIMIT * due, 3 * sqrt(max(before, 1)))
 
 
 @dataclass(frozen=True)

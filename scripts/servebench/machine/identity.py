@@ -20,6 +20,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """A machine. `cores` are logical, `usable_cores` those this process may use.
 
     `fingerprint` is a digest of what can change a measurement: CPU, cores, memory, GPUs with their driver.
+    `copied_gb_s`: bandwidth of its memory (`machine.bandwidth`); None where nothing needed it.
     """
 
     cpu: str
@@ -33,6 +34,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     python: str | None = None
     host: str | None = None
     fingerprint: str
+    copied_gb_s: float | None = None
 
     @property
     def name(self) -> str:

@@ -35,6 +35,7 @@ OTHERS = (
     "queue",
     "slow",
     "memory",
+    "predicted",
     "cost",
     "energy",
     "under_load",

@@ -33,8 +33,8 @@ from servebench.load.records import CHUNKS_SCHEMA, REQUESTS_SCHEMA
 from servebench.load.run import measure
 from servebench.load.workers import LoadError, WorkerDied
 from servebench.load.workload import Workload
-from servebench.machine import cache, cpus
-from servebench.machine.identity import machine
+from servebench.machine import bandwidth, cache, cpus, gpu
+from servebench.machine.identity import Machine, machine
 from servebench.machine.watcher import Watcher
 from servebench.marks import Mark, mark
 from servebench.outlook import duration, inventory
@@ -118,7 +118,7 @@ class Measuring:
         self.up = False  # whether an engine of this session has ever been ready
         self.session, self.context, self.kept, self.published = session, context, kept, published
         self.setting = session.setting
-        self.machine = machine()
+        self.machine = _machine(self.setting, context.runtime)
         self.session_id = ""
         self.launched_at: str | None = None
         self.calibration: Calibration | None = None
@@ -405,6 +405,14 @@ def calibrated(setting: plan.Setting, users: int, runtime: plan.Runtime, load_cp
             " nothing else runs on it, or runtime.beyond_calibration: mark"
         )
     return found
+
+
+def _machine(setting: plan.Setting, runtime: plan.Runtime) -> Machine:
+    """Describe this machine, with the bandwidth of its memory where a model is computed from there."""
+    found = machine()
+    if not engines.ADAPTERS[setting.engine.kind].loads_model or gpu.resolve(runtime.device):
+        return found
+    return replace(found, copied_gb_s=bandwidth.measured(cache.root(runtime.cache), found.fingerprint))
 
 
 def _memory(watcher: Watcher) -> dict[str, Any]:

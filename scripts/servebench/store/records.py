@@ -17,7 +17,7 @@ from servebench.marks import Mark, mark
 from servebench.plan import Engine, ForeignUse, Setting
 from servebench.store.parquet import Format
 
-FORMAT = 3
+FORMAT = 4
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,4 +183,9 @@ def _second(content: dict[str, Any]) -> dict[str, Any]:
     return content | {"meta": meta and meta | {"number_seed": meta.get("seed")}}
 
 
-MEASUREMENT = Format(Metadata, FORMAT, {0: _first, 1: _second, 2: lambda content: content}, digest_since=3)
+def _same(content: dict[str, Any]) -> dict[str, Any]:
+    """Convert a format to one that only adds to it: format 3 the file's digest, format 4 the machine's bandwidth."""
+    return content
+
+
+MEASUREMENT = Format(Metadata, FORMAT, {0: _first, 1: _second, 2: _same, 3: _same}, digest_since=3)

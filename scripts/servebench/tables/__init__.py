@@ -20,6 +20,7 @@ from servebench.tables.measured import (
     ttft,
 )
 from servebench.tables.memory import memory, requests_fit
+from servebench.tables.predicted import predicted
 from servebench.tables.ratios import ratios
 from servebench.tables.served import prefill_bands, served, slow_prefills
 
@@ -35,6 +36,7 @@ __all__ = [
     "measurements",
     "memory",
     "paid_idle",
+    "predicted",
     "prefill_bands",
     "queueing",
     "ratios",

@@ -559,6 +559,25 @@ requests_fit int KV cache over the tokens of a request, rounded down; does not c
 """,
     ),
     Table(
+        name="predicted",
+        row="(run, setting, users) of a launched setting: the most that is predicted of it, and how much it reached",
+        made="predicted.predicted",
+        of=("settings", "records", "needs", "asked_settings", "bandwidth_gb_s"),
+        columns=_PLACE
+        + """
+bandwidth_gb_s real of the device's memory, GB/s
+bandwidth_from text configured, data_sheet (a GPU's) or copied (measured by copying memory)
+weights_gib real size of the model file, read once for each token of all streams together
+slots_fit int predicted: slots whose full contexts fit into the device's memory beside the weights
+stream_tok_s real predicted: most tokens a second of one reply's stream, bandwidth over weights
+output_tok_s real predicted: most of all users, stream_tok_s times users or slots, whichever is less; null of a schedule
+user_share_min real user_tok_s in the slower round, over stream_tok_s; above 1 where a cache holds weights
+user_share_max real in the faster round
+output_share_min real output_tok_s measured in the slower round, over output_tok_s
+output_share_max real in the faster round
+""",
+    ),
+    Table(
         name="cost",
         row="(run, setting, users), if a price is configured",
         made="cost.cost",

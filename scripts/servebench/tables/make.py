@@ -9,9 +9,10 @@ from msgspec.structs import replace
 
 from servebench import ROOT
 from servebench.faults import Fault
+from servebench.machine import cache
 from servebench.models import facts
 from servebench.models.kv_cache import Cache
-from servebench.outlook import inventory
+from servebench.outlook import inventory, requirements
 from servebench.outlook.inventory import manifest_of
 from servebench.outlook.questions import asked_questions
 from servebench.plan import Plan, Session
@@ -43,6 +44,7 @@ def run(results: Path) -> None:
         records=_records(plan, results),
         thrown_out=measurements.Store(results).discarded(),
         caches=_caches(plan, results),
+        needs=_needs(plan, results),
         evaluated=[_replies(plan, results, target) for target in asked.targets] if asked else (),
         questions={name: asked_questions(results, name, task) for name, task in asked.tasks.items()} if asked else {},
         published=_published(plan.reference) if plan.reference else (),
@@ -93,6 +95,12 @@ def _replies(plan: Plan, results: Path, target: str) -> answers.Evaluated:
     if found.facts.digest != inventory.target_digest(plan, results, asked.targets[target]):
         raise Outdated(f"{path}: was answered with another configuration; remove it and run again")
     return found
+
+
+def _needs(plan: Plan, results: Path) -> dict[str, requirements.Memory]:
+    """Map settings to the memory they need; a setting counts before a target of the same name."""
+    found = requirements.memory(plan, results, cache.root(plan.runtime.cache))
+    return {need.setting: need for need in reversed(found)}
 
 
 def _caches(plan: Plan, results: Path) -> dict[str, Cache]:

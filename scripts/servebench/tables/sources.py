@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from servebench.load.line import Line
 from servebench.models.kv_cache import Cache
+from servebench.outlook.requirements import Memory
 from servebench.plan import Evaluations, Plan, Setting
 from servebench.store.measurements import Discarded, Record
 from servebench.store.replies import Evaluated
@@ -26,14 +27,16 @@ from servebench.tasks.answers import Questions
 class Sources:
     """Hold what an experiment stored; `Table.of` may name its attributes as well as tables.
 
-    caches: KV caches by model key. evaluated: each target's answers, in the plan's order. questions: the questions
-    asked, by task. published: rows of the reference (`files.read_reference`).
+    caches: KV caches by model key. needs: the memory that settings need, by name. evaluated: each target's answers, in
+    the plan's order. questions: the questions asked, by task. published: rows of the reference
+    (`files.read_reference`).
     """
 
     plan: Plan
     records: Sequence[Record] = ()
     thrown_out: Iterable[Discarded] = ()
     caches: Mapping[str, Cache] = field(default_factory=dict)
+    needs: Mapping[str, Memory] = field(default_factory=dict)
     evaluated: Sequence[Evaluated] = ()
     questions: Questions = field(default_factory=dict)
     published: Sequence[Mapping[str, Any]] = ()
@@ -52,6 +55,11 @@ class Sources:
     def asked_settings(self) -> Mapping[str, Setting]:
         """Return the settings as configured, by name."""
         return self.plan.settings
+
+    @property
+    def bandwidth_gb_s(self) -> float | None:
+        """Return the bandwidth of the device's memory as configured, GB/s."""
+        return self.plan.runtime.bandwidth_gb_s
 
     @property
     def evaluations(self) -> Evaluations:

@@ -104,7 +104,7 @@ def _jobs(tables: Mapping[str, pa.Table], plan: Plan, scores: Sequence[Claim]) -
         evidence = {users: {row["round"]: line.outcome(row) for row in found} for users, found in own.items()}
         option = _Option(
             setting=setting,
-            answer=answer(evidence),
+            answer=answer(evidence, paced=setting.paced),
             levels={
                 users: found
                 for users, found in own.items()

@@ -1,4 +1,4 @@
-"""Say what the measured levels mean: people, cost, energy, memory, waiting. Pure.
+"""Say what the measured levels mean: people, cost, energy, memory, waiting, what was predicted of them. Pure.
 
 These claims state measured ranges and arithmetic on them; none ranks settings.
 """
@@ -34,6 +34,7 @@ def means(
         *_costs_of_people(plan, people(tables, plan, capacity)),
         *_energies(tables, chosen),
         *_memories(tables, plan),
+        *_predictions(tables, shown),
         *_queues(tables, plan, shown),
     ]
 
@@ -135,6 +136,32 @@ def _memories(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[Claim]:
             run=row["run"],
             subjects=[row["setting"]],
             values=values,
+        )
+
+
+def _predictions(tables: Mapping[str, pa.Table], shown: Mapping[Cell, Claim]) -> Iterator[Claim]:
+    """Yield how much of the speed predicted at most each setting's streams reached at its fewest users."""
+    fewest: dict[str, Row] = {}
+    for row in sorted(rows_of(tables, "predicted"), key=lambda row: int(row["users"])):
+        if row["user_share_min"] is not None and (row["run"], row["setting"], row["users"]) in shown:
+            fewest.setdefault(row["setting"], row)
+    for row in fewest.values():
+        level = shown[row["run"], row["setting"], row["users"]]
+        percent = [100 * row["user_share_min"], 100 * row["user_share_max"]]
+        yield Claim(
+            **_about(level),
+            kind="predicted",
+            verdict="beyond" if percent[0] > 100 else "reached",
+            users=level.users,
+            figure="user_tok_s",
+            values={
+                "percent": percent,
+                "stream_tok_s": row["stream_tok_s"],
+                "gib": row["weights_gib"],
+                "gb_s": row["bandwidth_gb_s"],
+                "source": row["bandwidth_from"],
+                "valid": level.values.get("valid", False),
+            },
         )
 
 

@@ -37,7 +37,7 @@ def stated(
     evidence: dict[int, dict[int, Outcome]] = defaultdict(dict)
     for row in rows:
         evidence[row["users"]][row["round"]] = objective.outcome(row)
-    found = answer(evidence)
+    found = answer(evidence, paced=setting.paced)
     # What the answer rests on: its ends, or all where it has none. A failed row is a fact whatever else it shows.
     ends = [row for row in rows if row["users"] in (found.lower, found.upper)] or list(rows)
     ends = [row for row in ends if row["status"] == "ok"]

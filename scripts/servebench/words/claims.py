@@ -136,6 +136,9 @@ def _values(claim: Claim, language: str) -> dict[str, str]:
         person = words("claims.person")[language]
         each = ((f"{digits(p)} s" if isinstance(p, int | float) else p, ends) for p, *ends in values["persons"])
         filled |= {"persons": comma.join(person.format(pause=p, usd=_span(ends, language)) for p, ends in each)}
+    if "source" in values:
+        filled |= {"source": words(f"claims.bandwidths.{values['source']}")[language]}
+        filled |= {"percent": _span(values["percent"], language)}
     if "memory" in values:
         filled |= {"memory": words(f"claims.memories.{values['memory']}")[language]}
     if "measure" in values:
