@@ -9,7 +9,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +100,7 @@ class Job:
     spec: str
     digest: str
     priority: Callable[[Any], int]
-    resources: dict[str, int]
+    resources: dict[str, int | str]
     options: Callable[[Any, Any], str]
     rounds: int = 0
 
@@ -123,6 +123,7 @@ class Targets:
     plan: Plan
     layout: Layout
     further: Sequence[Sequence[Any]] = ()  # what searches have measured beyond the planned rounds (`_further`)
+    asked: Mapping[str, str] = field(default_factory=dict)  # the resources that the profile gives to all jobs
 
     @property
     def settings(self) -> Iterator[Setting]:
@@ -301,14 +302,14 @@ class Targets:
         spec_file = f"@{self.layout.given(spec)}"
         return shlex.join([verb, "--spec", spec_file, *more, *given, "--results", str(self.layout.results)])
 
-    def _resources(self, setting: Setting, minutes: int) -> dict[str, int]:
+    def _resources(self, setting: Setting, minutes: int) -> dict[str, int | str]:
         """Return the resources of a job: the experiment's CPUs, or none where the profile decides, and minutes.
 
         Work that does not fit into the longest job is left to the next job.
         """
         return {
             **({"cpus_per_task": sum(setting.cpus.values())} if setting.cpus else {}),
-            "gpu": ADAPTERS[setting.engine.kind].gpus(setting),
+            **_gpus(ADAPTERS[setting.engine.kind].gpus(setting), self.asked),
             "url": int(setting.engine.kind == "url"),
             "nodes": 1,
             "runtime": min(minutes, self.plan.runtime.job_minutes or minutes),
@@ -454,10 +455,32 @@ def load(config: Mapping[str, Any], workflow: Any) -> Targets:
         users = inventory.searched_users(plan, layout.results)
         os.environ[SEARCHED] = planning.canonical([users, _further(plan, layout)])
     users, further = json.loads(os.environ[SEARCHED])
-    targets = Targets(inventory.with_users(plan, users), layout, further)
+    targets = Targets(inventory.with_users(plan, users), layout, further, _asked(workflow))
     if workflow.is_main_process:
         targets.drop_damaged_plan()
     return targets
+
+
+def _asked(workflow: Any) -> dict[str, str]:
+    """Return the default resources of the profile and the command line; quotes around a text are Python's."""
+    defaults = workflow.resource_settings.default_resources
+    given = (word.partition("=") for word in (defaults.args if defaults else ()))
+    return {name: value.strip("'\"") for name, _, value in given}
+
+
+def _gpus(count: int, asked: Mapping[str, str]) -> dict[str, int | str]:
+    """Return the resources that ask for so many GPUs, in the way that the profile asks for all jobs.
+
+    SLURM refuses `--gpus` beside a `--gres` that names the type of the GPUs; its plugin refuses a type with a hyphen.
+    """
+    gres = re.fullmatch(r"gpu(?::([^:,]*[^:,0-9][^:,]*))?(?::\d+)?", asked.get("gres", ""))
+    kind = (gres and gres[1]) or asked.get("gpu_model", "")
+    if count and "-" in kind:
+        extra = f"{asked.get('slurm_extra', '')} -G {kind}:{count}".strip()
+        return {"gpu": 0, "gpu_model": "", "gres": "", "slurm_extra": extra}
+    if gres:
+        return {"gpu": 0, "gres": ":".join(filter(None, ("gpu", gres[1], str(count)))) if count else ""}
+    return {"gpu": count}
 
 
 def _further(plan: Plan, layout: Layout) -> list[list[Any]]:

@@ -87,10 +87,37 @@ def test_a_job_asks_for_gpus_and_cpus_and_no_more_time_than_the_longest_job_has(
     assert {job.resources["runtime"] for job in short.jobs()} == {5}
 
 
+@pytest.mark.parametrize(
+    ("profile", "asked"),
+    [
+        ({}, {"gpu": 1}),
+        ({"gpu_model": "h100"}, {"gpu": 1}),
+        ({"gres": "gpu:4"}, {"gpu": 0, "gres": "gpu:1"}),
+        ({"gres": "gpu:h100:1"}, {"gpu": 0, "gres": "gpu:h100:1"}),
+        ({"gres": "gpu:h100"}, {"gpu": 0, "gres": "gpu:h100:1"}),
+        ({"gres": "shard:2"}, {"gpu": 1}),
+        (
+            {"gpu_model": "a100-sxm4-80gb", "slurm_extra": "--exclusive"},
+            {"gpu": 0, "gpu_model": "", "gres": "", "slurm_extra": "--exclusive -G a100-sxm4-80gb:1"},
+        ),
+        (
+            {"gres": "gpu:a100-sxm4-80gb:1"},
+            {"gpu": 0, "gpu_model": "", "gres": "", "slurm_extra": "-G a100-sxm4-80gb:1"},
+        ),
+    ],
+)
+def test_gpus_are_asked_for_as_the_profile_does(quick, profile, asked):
+    job = next(iter(dataclasses.replace(quick, asked=profile).jobs()))
+    kinds = ("gpu", "gpu_model", "gres", "slurm_extra")
+    assert {name: value for name, value in job.resources.items() if name in kinds} == asked
+
+
 def test_a_server_elsewhere_takes_the_turn_of_urls_and_no_gpu_and_no_file():
     jobs = [job for job in targets("l4-cloud.yaml", "l4-cloud-url.yaml").jobs() if job.setting.engine.kind == "url"]
     assert jobs
     assert {(job.resources["gpu"], job.resources["url"], *job.needs) for job in jobs} == {(0, 1)}
+    of_gpus = dataclasses.replace(targets("l4-cloud.yaml", "l4-cloud-url.yaml"), asked={"gres": "gpu:1"})
+    assert {job.resources["gres"] for job in of_gpus.jobs() if job.setting.engine.kind == "url"} == {""}
 
 
 def test_a_job_is_given_its_spec_and_where_everything_is(quick):
