@@ -240,6 +240,48 @@ def test_filled_points_and_discs_are_what_was_concluded() -> None:
     assert {(p["setting"], p["users"]) for p in tradeoff.chosen(content, "main", points)} == named != set()
 
 
+def test_with_a_price_the_output_has_a_second_axis_in_dollars() -> None:
+    content, _ = full()
+    priced = content | {"cost": tables.cost(content["settings"], 3.6)}  # 0.001 USD a second
+    for made, wanted in ((content, set()), (priced, {(500.0, "2.00"), (200.0, "5.00"), (100.0, "10.0")})):
+        shown = charts.whole("tradeoff", made, style.Style(), ["main"]).to_dict()
+        ticks = {(round(row["y"], 6), row["text"]) for row in rows_drawn(shown) if set(row) == {"y", "text"}}
+        assert wanted <= ticks and bool(wanted) == bool(ticks)
+        assert {row["usd"] is None for row in charts.values("tradeoff", made, "main")} == {not wanted}
+
+
+def test_names_at_the_lines_ends_cover_neither_points_nor_each_other() -> None:
+    content, _ = full()
+    shown = charts.whole("tradeoff", content, style.Style(), ["main"]).to_dict()
+    names = {row["setting"]: (row["align"], row["at"]) for row in rows_drawn(shown) if "align" in row}
+    assert set(names) == {row["setting"] for row in tradeoff.points(content, "main")}
+    assert len(set(names.values())) == len(names)
+
+
+def test_a_kv_cache_that_is_full_before_the_slots_is_a_tick_on_its_line() -> None:
+    content, _ = full()
+    rows = [
+        row | {"requests_fit": {"llama-np16": 8, "llama-np4": 4}.get(row["setting"])}
+        for row in schema.rows(content["memory"])
+    ]
+    made = content | {"memory": tables.table("memory", rows)}
+    points = charts.values("output_by_users", made, "main")
+    assert {p["fit"] for p in points if p["setting"] == "llama-np4"} == {None}, "as many as there are slots"
+    at_eight = next(p["middle"] for p in points if (p["setting"], p["users"]) == ("llama-np16", 8))
+    shown = charts.whole("output_by_users", made, style.Style(), ["main"]).to_dict()
+    ticks = [row for row in rows_drawn(shown) if set(row) == {"setting", "fit", "middle"}]
+    assert ticks == [{"setting": "llama-np16", "fit": 8, "middle": pytest.approx(at_eight)}]
+    assert "KV cache" in " ".join(shown["title"]["subtitle"])
+    assert "KV cache" not in " ".join(drawn("output_by_users")["title"]["subtitle"])
+
+
+def test_the_most_users_are_labelled_first() -> None:
+    content, _ = full()
+    made = charts.whole("output_by_users", content, style.Style(), ["extra"]).to_dict()
+    shown = made["concat"][0]["layer"][0]["encoding"]["x"]["axis"]["values"]
+    assert shown[-1] == 256 and 192 not in shown and set(shown) < {1, 2, 4, 8, 16, 64, 128, 192, 256}
+
+
 def test_a_level_that_failed_breaks_its_line_and_is_drawn_as_a_cross() -> None:
     cells = [c for c in synthetic.h200_cells() if c["setting"] == "llama-np16"]
     plan = synthetic.plan_of(cells)
@@ -534,6 +576,7 @@ def test_files_are_whole_and_need_no_network(tmp_path) -> None:
         (15, 42, [15, 20, 30, 40]),
         (90, 6000, [100, 200, 500, 1000, 2000, 5000]),
         (0.01, 100, [0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100]),
+        (66, 108, [70, 80, 90, 100]),
     ],
 )
 def test_a_logarithmic_axis_is_labelled(low, high, ticks):

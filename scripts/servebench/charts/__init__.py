@@ -55,9 +55,16 @@ TRUST = Place("Trust", "trust")
 CHARTS: Mapping[str, Chart] = {
     chart.name: chart
     for chart in (
-        Chart("tradeoff", SPEED, ("setting", "users", "output_tok_s", "user_tok_s", "met"), ("capacity", "leader")),
+        Chart(
+            "tradeoff", SPEED, ("setting", "users", "output_tok_s", "user_tok_s", "usd", "met"), ("capacity", "leader")
+        ),
         Chart("output_bars", SPEED, ("group", "name", "range"), ("leader",)),
-        Chart("output_by_users", WAITING, ("setting", "users", "range", "predicted", "reached", "marks"), ("leader",)),
+        Chart(
+            "output_by_users",
+            WAITING,
+            ("setting", "users", "range", "predicted", "reached", "fit", "marks"),
+            ("leader",),
+        ),
         Chart("user_by_users", WAITING, ("setting", "users", "range", "predicted", "reached", "marks"), ("capacity",)),
         Chart("ttft_by_users", WAITING, ("setting", "users", "range", "marks"), ("capacity",)),
         Chart("depth", SPEED, ("series", "prompt_tokens", "users", "prefill", "decode", "marks"), of_runs=False),

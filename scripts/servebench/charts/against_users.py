@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import altair as alt
@@ -14,6 +15,7 @@ from servebench import claims
 from servebench.charts.style import (
     DASHES,
     FAINT,
+    INK,
     LINE,
     PAPER,
     SHAPES,
@@ -23,6 +25,7 @@ from servebench.charts.style import (
     inline,
     log_ticks,
     width_px,
+    written,
 )
 from servebench.tables.files import Row, rows_of
 from servebench.words.marks import told
@@ -86,7 +89,8 @@ def against_users(
 ) -> Any:
     """Draw lines through the middles of the rounds with a bar for each range; `limit` as a dashed rule.
 
-    What is predicted at most is a thin dotted line. What failed is a cross on the axis.
+    What is predicted at most is a thin dotted line. What failed is a cross on the axis. A tick on a line stands where
+    its `fit` is.
     """
     if not any(point["low"] is not None for point in points):
         return style.nothing(key, limit=limit or 0, settings=0, **values)
@@ -135,14 +139,14 @@ class _Frame:
 
     @property
     def ticks(self) -> list[int]:
-        """Choose the numbers of users that are labelled: those that stand far enough from the one before."""
+        """Choose the numbers of users that are labelled: the most, then those far enough from the one chosen before."""
         chosen: list[int] = []
         low, high = map(math.log2, self.x_domain)
-        for users in self.users:
-            gap = (math.log2(users / chosen[-1]) if chosen else high) / (high - low) * self.style.width
-            if gap > 4 + 3.4 * (len(str(users)) + len(str(chosen[-1] if chosen else ""))):
+        for users in reversed(self.users):
+            gap = (math.log2(chosen[-1] / users) if chosen else high) / (high - low) * self.style.width
+            if gap > 10 + 3.4 * (len(str(users)) + len(str(chosen[-1] if chosen else ""))):
                 chosen.append(users)
-        return chosen
+        return chosen[::-1]
 
 
 def _last(points: Sequence[Row], setting: str) -> Row:
@@ -158,7 +162,7 @@ def _panel(frame: _Frame, data: pd.DataFrame, engine: str, key: str, limit: floa
     x_scale = alt.Scale(type="log", base=2, domain=frame.x_domain, nice=False)
     y_scale = alt.Scale(type="log" if log else "linear", domain=frame.axis.domain, nice=False)
     x = alt.X("users:Q", scale=x_scale, title=style.say(f"charts.{key}.x")).axis(
-        values=frame.ticks, format="d", grid=False, labelOverlap="greedy", labelSeparation=5
+        values=frame.ticks, format="d", grid=False
     )
     y_title = style.say(f"charts.{key}.y") if number == 0 else None
     y = alt.Y("middle:Q", scale=y_scale, title=y_title).axis(
@@ -195,20 +199,22 @@ def _panel(frame: _Frame, data: pd.DataFrame, engine: str, key: str, limit: floa
             )
         )
     layers[:0] = _predicted(frame, own, x, y_scale)
+    if full := _full(own, names):
+        ticks: Any = alt.Chart(inline(full))
+        fits = style.tooltip(setting="setting:N", fit="fit:Q")
+        layers.append(
+            ticks.mark_tick(orient="vertical", size=20, thickness=3, color=INK[0], opacity=1).encode(
+                alt.X("fit:Q", scale=x_scale), y, tooltip=fits
+            )
+        )
     if limit is not None:
         text = style.say(f"charts.{key}.limit", limit=limit)
-        ends = {"limit": limit, "users": x_scale["domain"][0], "column": x_scale["domain"][1], "text": text}
-        rule = alt.Chart(inline([ends]))
+        rule = alt.Chart(inline([{"limit": limit, "text": text}]))
         at = alt.Y("limit:Q", scale=y_scale)
-        layers.insert(
-            0,
-            rule.mark_rule(strokeDash=[6, 4], strokeWidth=1.3, color=LINE[0]).encode(
-                alt.X("users:Q", scale=x_scale), alt.X2("column:Q"), at
-            ),
-        )
+        layers.insert(0, rule.mark_rule(strokeDash=[6, 4], strokeWidth=1.3, color=LINE[0]).encode(at))
         # On the left: lines end, and their names stand, on the right.
         layers += [
-            rule.mark_text(align="left", dx=5, dy=-7, **look).encode(alt.X("users:Q", scale=x_scale), at, text="text:N")
+            rule.mark_text(align="left", dx=5, dy=-7, **look).encode(x=alt.value(0), y=at, text="text:N")
             for look in written(LINE[0])
         ]
     header = alt.TitleParams(engine, color=colour, fontSize=13, anchor="start", offset=6, fontWeight="normal")
@@ -236,6 +242,20 @@ def _predicted(frame: _Frame, own: Sequence[Row], x: alt.X, y_scale: alt.Scale) 
     ]
 
 
+def _full(own: Sequence[Row], names: Sequence[str]) -> list[Row]:
+    """List the places on the lines, of log scales, where the KV cache has no room for more requests."""
+    found = []
+    for name in names:
+        line = [point for point in own if point["setting"] == name and not point["failed"]]
+        for one, other in pairwise(line):
+            fit = one.get("fit")
+            if fit and one["users"] <= fit < other["users"] and one["segment"] == other["segment"]:
+                share = math.log(fit / one["users"]) / math.log(other["users"] / one["users"])
+                middle = one["middle"] * (other["middle"] / one["middle"]) ** share
+                found.append({"setting": name, "fit": fit, "middle": middle})
+    return found
+
+
 def _labels(frame: _Frame, last: Sequence[Row], x_scale: alt.Scale, y_scale: alt.Scale, colour: str) -> list[alt.Chart]:
     """Write each line's name at its own end, apart from all other names of the panel."""
     there = sorted((point for point in last if point["middle"] is not None), key=lambda point: -point["middle"])
@@ -246,8 +266,3 @@ def _labels(frame: _Frame, last: Sequence[Row], x_scale: alt.Scale, y_scale: alt
     base: Any = alt.Chart(inline(values or [{"text": "", "users": frame.users[0], "at": frame.axis.domain[1]}]))
     where = alt.X("users:Q", scale=x_scale), alt.Y("at:Q", scale=y_scale)
     return [base.mark_text(align="left", dx=9, **look).encode(*where, text="text:N") for look in written(colour)]
-
-
-def written(colour: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the looks of a text that stays readable on lines: first its edge in the colour of the paper."""
-    return {"stroke": PAPER[0], "strokeWidth": 3, "color": PAPER[0]}, {"color": colour}

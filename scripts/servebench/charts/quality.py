@@ -57,7 +57,7 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
 
     def draw(own: Sequence[Row], last: bool) -> Any:
         x = alt.X("middle:Q", scale=scale, title=style.say("charts.quality.x") if last else None).axis(
-            labels=last, ticks=last, domain=last, tickCount=8, format="+~r"
+            labels=last, ticks=last, domain=last, tickCount=8, labelExpr="(datum.value > 0 ? '+' : '') + datum.label"
         )
         y = alt.Y("target:N", sort=list(dict.fromkeys(row["target"] for row in own)), title=None).axis(
             ticks=False, domain=False, labelPadding=8, labelFontSize=12.5

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import altair as alt
 
-from servebench.charts.style import FAINT, INK, MUTED, PAPER, Style, grouped, inline, width_px
+from servebench.charts.style import FAINT, INK, MUTED, PAPER, Style, grouped, inline, width_px, written
 from servebench.tables.files import Row
 from servebench.words.marks import told
 
@@ -90,7 +90,10 @@ class _Frame:
                 shape=shape,
                 tooltip=style.tooltip(row="name:N", value="text:N", marks="marks:N"),
             ),
-            base.mark_text(align="left", dx=9).encode(self.x("text_at"), y, text="text:N"),
+            *(
+                base.mark_text(align="left", dx=9, **look).encode(self.x("text_at"), y, text="text:N")
+                for look in written(INK[0])
+            ),
         ]
         fixed = inline([{"neutral": self.neutral, "from": (self.shade or [None])[0], "to": (self.shade or [None])[-1]}])
         if self.neutral is not None:

@@ -138,7 +138,14 @@ class Style:
         look: alt.TopLevelMixin = (
             chart.configure(font=FONTS[self.language], background=PAPER[0], padding=14)
             .configure_axis(
-                **text, gridColor=faint, domainColor=muted, tickColor=muted, titleFontWeight="normal", titlePadding=8
+                **text,
+                gridColor=faint,
+                domainColor=muted,
+                tickColor=muted,
+                titleFontWeight="normal",
+                titlePadding=8,
+                labelOverlap="greedy",
+                labelSeparation=5,
             )
             .configure_view(stroke=None)
             .configure_title(
@@ -187,6 +194,14 @@ def inline(values: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     A data frame, because Altair checks every value of plain rows against its schema, which takes minutes.
     """
     return pd.DataFrame([dict(row) for row in values])
+
+
+def written(colour: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the looks of a text that stays readable on lines: first its edge in the colour of the paper.
+
+    A colour of None is that of the encoding.
+    """
+    return {"stroke": PAPER[0], "strokeWidth": 3, "color": PAPER[0]}, {} if colour is None else {"color": colour}
 
 
 def lines(text: str, width: int = 104) -> list[str]:
@@ -270,13 +285,14 @@ class Axis:
 def log_ticks(low: float, high: float) -> list[float]:
     """Choose the labels of a logarithmic axis: 1, 2 and 5 times the powers of ten.
 
-    There are fewer over many powers of ten, and more where hardly any would fall between `low` and `high`.
+    There are fewer over many powers of ten, and more where hardly any would fall between `low` and `high`, down to
+    equal steps between neighbours.
     """
     powers = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
-    fine: tuple[Sequence[float], ...] = ((1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 8), [n / 10 for n in range(10, 100)])
-    ticks: list[float] = []
-    for steps in ((1, 3),) if len(powers) > 3 else fine:
+    for steps in ((1, 3),) if len(powers) > 3 else ((1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 8)):
         ticks = [round(step * 10.0**n, 12) for n in powers for step in steps if low <= step * 10.0**n <= high]
         if len(ticks) >= 3:
-            break
-    return ticks
+            return ticks
+    least = (high - low) / 6
+    step = next(size * 10.0**n for n in range(-12, 13) for size in (1, 2, 5) if size * 10.0**n >= least)
+    return [round(n * step, 12) for n in range(math.ceil(low / step), math.floor(high / step) + 1)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,9 +10,24 @@ import altair as alt
 import pyarrow as pa
 
 from servebench import claims
-from servebench.charts.style import DASHES, FAINT, LINE, PAPER, Axis, Style, inline, log_ticks, width_px
+from servebench.charts.style import (
+    DASHES,
+    FAINT,
+    INK,
+    LABEL_GAP_PX,
+    LINE,
+    MUTED,
+    PAPER,
+    Axis,
+    Style,
+    inline,
+    log_ticks,
+    width_px,
+    written,
+)
+from servebench.tables.cost import usd_per_million_tokens
 from servebench.tables.files import Row, rows_of
-from servebench.words.numbers import span
+from servebench.words.numbers import digits, span
 
 X, Y = "user_tok_s", "output_tok_s"
 
@@ -19,8 +35,10 @@ X, Y = "user_tok_s", "output_tok_s"
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
     """Read a point for each setting × users from `settings`, with whether it was concluded to be within the target.
 
-    A schedule decides the output, so its settings are left out.
+    A schedule decides the output, so its settings are left out. `usd`, for a million output tokens, is None without a
+    price.
     """
+    prices = {(row["setting"], row["users"]): row for row in rows_of(tables, "cost", run)}
     judged = {(claim.subjects[0], claim.users): claim for claim in claims.of(tables, run, "level")}
     found = []
     schedules = claims.of_schedules(tables, run)
@@ -36,9 +54,14 @@ def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
             | ends
             | {axis: (ends[f"{axis}_min"] * ends[f"{axis}_max"]) ** 0.5 for axis in "xy"}
             | {name: span(row[f"{name}_min"], row[f"{name}_max"]) for name in (X, Y)}
+            | {"usd": _usd(prices.get((row["setting"], row["users"])))}
             | {"met": claim is not None and claim.verdict == "met" and claim.values["valid"]}
         )
     return found
+
+
+def _usd(row: Row | None) -> str | None:
+    return None if row is None else span(row["usd_per_million_tokens_min"], row["usd_per_million_tokens_max"])
 
 
 def chosen(tables: Mapping[str, pa.Table], run: str, rows: Sequence[Row]) -> list[Row]:
@@ -90,9 +113,12 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
         domain=settings, range=[list(DASHES[n % len(DASHES)]) for n in range(len(settings))]
     )
     base = alt.Chart(inline(rows))
+    users = labelled(tables, run, rows)
+    priced = rows_of(tables, "cost", run)
+    shown = {"usd": "usd:N"} if priced else {}
     rule = alt.Chart(inline([{"limit": limit, "text": style.say("charts.tradeoff.limit", limit=limit)}]))
     at_limit = alt.X("limit:Q", scale=x_scale)
-    names: Any = alt.Chart(inline(_ends(rows, settings, axis)))
+    names = _named(rows, users, settings, style, x_scale["domain"], axis)
     layers: list[Any] = [
         rule.mark_rule(strokeDash=[6, 4], strokeWidth=1.3, color=LINE[0]).encode(at_limit),
         rule.mark_text(align="left", dx=6, dy=-6, color=LINE[0], baseline="bottom").encode(
@@ -107,18 +133,22 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
             tint,
             fill=alt.Fill("fill:N", scale=None),
             tooltip=style.tooltip(
-                setting="setting:N", users="users:Q", output=f"{Y}:N", speed=f"{X}:N", state="state:N"
+                setting="setting:N", users="users:Q", output=f"{Y}:N", speed=f"{X}:N", **shown, state="state:N"
             ),
         ),
-        alt.Chart(inline(labelled(tables, run, rows)))
-        .mark_text(dy=-11, fontSize=10.5)
-        .encode(x, y, tint, text="users:N"),
         *(
-            names.mark_text(align="right", dx=-9, **halo).encode(
-                x, alt.Y("at:Q", scale=y_scale), text="setting:N", **own
-            )
-            for halo, own in (({"stroke": PAPER[0], "strokeWidth": 3}, {}), ({}, {"color": tint}))
+            alt.Chart(inline(users)).mark_text(dy=-11, fontSize=10.5, **halo).encode(x, y, text="users:N", **own)
+            for halo, own in zip(written(None), ({}, {"color": tint}), strict=True)
         ),
+        *(
+            alt.Chart(inline(beside))
+            .mark_text(align=align, dx=dx, **halo)  # type: ignore[arg-type]
+            .encode(x, alt.Y("at:Q", scale=y_scale), text="setting:N", **own)
+            for align, dx in (("right", -9), ("left", 9))
+            if (beside := [row for row in names if row["align"] == align])
+            for halo, own in zip(written(None), ({}, {"color": tint}), strict=True)
+        ),
+        *(_prices(priced[0]["price_per_hour"], axis, y_scale, style) if priced else ()),
     ]
     if best := chosen(tables, run, rows):
         layers.insert(0, alt.Chart(inline(best)).mark_circle(size=420, color=FAINT[0], opacity=1).encode(x, y))
@@ -126,8 +156,59 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
     return style.finished(drawn, "tradeoff", limit=limit, settings=len(settings))
 
 
-def _ends(rows: Sequence[Row], settings: Sequence[str], axis: Axis) -> list[Row]:
-    """List the point of each setting with the most users, and where its name is written."""
+def _named(
+    rows: Sequence[Row],
+    users: Sequence[Row],
+    settings: Sequence[str],
+    style: Style,
+    x_domain: Sequence[float],
+    axis: Axis,
+) -> list[Row]:
+    """List the point of each setting with the most users, and where its name is written: where it covers least.
+
+    The name stands on one side (`align`) of the point, at the height of the value `at`.
+    """
+    low, high = map(math.log, x_domain)
+    place = {id(row): (style.width * (math.log(row["x"]) - low) / (high - low), axis.pixel(row["y"])) for row in rows}
+    covered = [(x - 5, y - 5, x + 5, y + 5) for x, y in place.values()]
+    covered += [(x - 8, y - 18, x + 8, y - 6) for x, y in (place[id(row)] for row in users)]
+    limit = style.width * (math.log(style.line[X]) - low) / (high - low)
+    named: list[Row] = []
+    boxes: list[tuple[float, ...]] = []
     ends = [max((row for row in rows if row["setting"] == name), key=lambda row: row["users"]) for name in settings]
-    ends.sort(key=lambda row: -row["y"])
-    return [row | {"at": at} for row, at in zip(ends, axis.apart([row["y"] for row in ends]), strict=True)]
+    for row in sorted(ends, key=lambda row: -row["y"]):
+        (x, y), wide = place[id(row)], width_px(row["setting"])
+        options = []
+        for lines in (0, -1, 1, -2, 2, -3, 3):
+            for align, left in (("right", x - 9 - wide), ("left", x + 9)):
+                middle = y + lines * LABEL_GAP_PX
+                box = (left, middle - 6, left + wide, middle + 6)
+                outside = left < 0 or left + wide > style.width or not 6 < middle < axis.height - 6
+                hits = sum(_meet(box, other) for other in covered) + 3 * sum(_meet(box, other) for other in boxes)
+                crossed = left < limit < left + wide
+                cost = 50 * outside + 2 * hits + crossed + 0.7 * abs(lines) + 0.1 * (align == "left")
+                options.append((cost, align, middle, box))
+        _, align, middle, box = min(options, key=lambda option: option[0])
+        boxes.append(box)
+        named.append(row | {"at": axis.value(middle), "align": align})
+    return named
+
+
+def _meet(one: Sequence[float], other: Sequence[float]) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+
+
+def _prices(price_per_hour: float, axis: Axis, y_scale: alt.Scale, style: Style) -> list[Any]:
+    """Write on the right what a million output tokens cost at that output."""
+    low, high = (usd_per_million_tokens(price_per_hour, end) for end in reversed(axis.domain))
+    ticks = [{"y": usd_per_million_tokens(price_per_hour, usd), "text": digits(usd)} for usd in log_ticks(low, high)]
+    title = inline([{"text": style.say("charts.tradeoff.usd")}])
+    right: Any = alt.value("width")
+    return [
+        alt.Chart(inline(ticks))
+        .mark_text(align="left", dx=8, color=MUTED[0])
+        .encode(x=right, y=alt.Y("y:Q", scale=y_scale), text="text:N"),
+        alt.Chart(title)
+        .mark_text(align="right", dx=38, dy=-10, fontSize=12, color=INK[0])
+        .encode(x=right, y=alt.value(0), text="text:N"),
+    ]

@@ -68,7 +68,9 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
     ticks = [step * 10.0**n for n in range(-4, 4) for step in marks]
     limit = style.line["ttft_p95_s"]
     shades = [0.3 + 0.7 * n / max(1, len(levels) - 1) for n in range(len(levels))]
-    below = alt.Legend(orient="bottom", direction="horizontal", symbolStrokeColor=MUTED[0])
+    below = alt.Legend(
+        orient="bottom", direction="horizontal", columns=4, symbolStrokeColor=MUTED[0], symbolStrokeWidth=3
+    )
     unit = "connections" if set(names) <= claims.of_schedules(tables, run) else "users"
     tooltip = style.tooltip(round="round:N")
     tooltip.insert(0, alt.Tooltip("users:Q", title=style.say(f"charts.tooltip.{unit}")))

@@ -18,6 +18,7 @@ from servebench.plan import Plan, Setting, canonical
 from servebench.report.fold import Fold, Text
 from servebench.schema import rows
 from servebench.tables.files import Row, rows_of
+from servebench.tables.memory import rooms
 from servebench.words import LANGUAGES, labels, words
 from servebench.words.claims import differs, measure
 from servebench.words.marks import told, translated
@@ -52,10 +53,12 @@ def heatmap(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> dict[str, A
     found = {(row["setting"], row["users"]): row for row in rows_of(tables, "settings", run)}
     judged = {(claim.subjects[0], claim.users): claim for claim in claims.of(tables, run, "level")}
     serves = {claim.subjects[0]: claim.users or 0 for claim in claims.of(tables, run, "capacity")}
+    fits = rooms(tables, run)
     rows = [
         {
             "setting": settings[name],
             "serves": serves.get(name),
+            "fit": fits.get(name),
             "cells": [
                 _cell(judged.get((name, level)), found.get((name, level)), plan)
                 if level in settings[name].users
@@ -173,9 +176,10 @@ def pairs(tables: Mapping[str, pa.Table], run: str) -> Fold | None:
 
 
 def charted(tables: Mapping[str, pa.Table], name: str, run: str, key: str) -> Fold:
-    """List the values of a chart, the same fields as it draws."""
-    columns = charts.CHARTS[name].columns
-    rows = [[_charted(column, row[column]) for column in columns] for row in charts.values(name, tables, run)]
+    """List the values of a chart, the same fields as it draws; a field without any value is left out."""
+    found = charts.values(name, tables, run)
+    columns = [column for column in charts.CHARTS[name].columns if any(row[column] is not None for row in found)]
+    rows = [[_charted(column, row[column]) for column in columns] for row in found]
     return Fold(
         id=f"values-{key}",
         name=words("charts.values"),

@@ -13,7 +13,7 @@ from servebench.engines import ADAPTERS
 from servebench.models.kv_cache import Cache, types_known
 from servebench.plan import Setting
 from servebench.tables.catalogue import SETTING
-from servebench.tables.files import Row, table
+from servebench.tables.files import Row, rows_of, table
 from servebench.tables.groups import groups, span_of
 
 
@@ -60,6 +60,12 @@ def _kv_cache_gib(cache: Cache | None, tokens: int | None, setting: Setting) -> 
     if cache is None or tokens is None or not types_known(types) or (cache.windowed and engine.fills_device):
         return None
     return float(setting.slots * cache.exact(Fraction(tokens, setting.slots), *types)) / 2**30
+
+
+def rooms(tables: Mapping[str, pa.Table], run: str) -> dict[str, int]:
+    """Return how many requests the KV cache has room for, of settings with more slots: it is full before the slots."""
+    rows = [row for row in rows_of(tables, "memory", run) if row["requests_fit"] is not None]
+    return {row["setting"]: row["requests_fit"] for row in rows if row["requests_fit"] < row["slots"]}
 
 
 def requests_fit(kv_cache_tokens: int | None, request_tokens: float | None) -> int | None:
