@@ -503,7 +503,11 @@ def forced(workflow: Any) -> bool:
 
 
 def begin(targets: Targets, workflow: Any) -> None:
-    """Check the API keys and CPUs that this run's jobs need; announce what is measured and how long it takes."""
+    """Check the API keys and CPUs that this run's jobs need; announce what is measured and how long it takes.
+
+    Snakemake removes a job's files before the job runs, links to measurements among them: what only a link holds is put
+    back into the store before.
+    """
     run = {job.rule.name for job in workflow.dag.needrun_jobs()}
     try:
         targets.check(run, here=workflow.local_exec)
@@ -511,6 +515,8 @@ def begin(targets: Targets, workflow: Any) -> None:
     except Fault as error:
         raise WorkflowError(str(error)) from None
     layout = targets.layout
+    for path in Store(layout.results).restored():
+        print(f"servebench: {path}: the store had lost this measurement, and has it again", file=sys.stderr)
     targets.hand_over()
     for line in targets.plan.left_out:
         print(f"servebench: {line}", file=sys.stderr)

@@ -91,7 +91,9 @@ def test_a_measurement_outlives_its_link_and_a_discard_is_on_record(tmp_path):
     assert [d.why for d in kept.discarded()] == ["somebody else used the machine", "again"]
 
 
-def test_the_only_copy_of_a_measurement_is_kept_when_another_takes_its_place(tmp_path):
+@pytest.fixture
+def linked(tmp_path):
+    """The store with d1 and d2, of which d2 is linked; the link."""
     kept = measurements.Store(tmp_path)
     output = tmp_path / "measurements/main/np4/round1/users004.parquet"
     for digest, chunks in (("d1", 2), ("d2", 5)):
@@ -100,13 +102,45 @@ def test_the_only_copy_of_a_measurement_is_kept_when_another_takes_its_place(tmp
         measurements.write(made, kept.path(digest))
     kept.link("d1", output)
     kept.link("d2", output)
-    assert list(kept.discarded()) == [], "the store still has it"
+    assert list(kept.discarded()) == [], "the store has both"
+    return kept, output
+
+
+@pytest.mark.parametrize("harm", ["lost", "damaged"])
+def test_a_measurement_that_only_its_link_holds_enters_the_store_again_when_another_takes_its_place(linked, harm):
+    kept, output = linked
+    whole = output.read_bytes()
     kept.path("d2").unlink()
+    if harm == "damaged":
+        kept.path("d2").write_bytes(whole[:-9])
     kept.link("d1", output)
-    (thrown,) = kept.discarded()
-    assert (thrown.file.name, thrown.why) == ("d2-1.parquet", measurements.ONLY_COPY)
-    assert len(measurements.read(thrown.file).chunks) == 5
+    assert kept.path("d2").read_bytes() == whole
+    assert [one.file.read_bytes() for one in kept.discarded()] == ([whole[:-9]] if harm == "damaged" else [])
     assert output.samefile(kept.path("d1"))
+
+
+def test_only_links_that_are_the_last_copy_are_put_back(linked):
+    kept, output = linked
+    assert list(kept.restored()) == []
+    whole = output.read_bytes()
+    kept.path("d2").unlink()
+    output.write_bytes(whole[:-9])
+    assert list(kept.restored()) == [], "it is damaged"
+    output.write_bytes(whole)
+    assert list(kept.restored()) == [output]
+    assert kept.path("d2").samefile(output)
+
+
+def test_two_whole_measurements_of_the_same_are_both_kept(linked):
+    kept, output = linked
+    whole = kept.path("d2").read_bytes()
+    kept.path("d2").unlink()
+    made = record({1: 7})
+    measurements.write(replace(made, identity=replace(made.identity, digest="d2")), kept.path("d2"))
+    kept.link("d2", output)
+    (thrown,) = kept.discarded()
+    assert (thrown.file.read_bytes(), thrown.why) == (whole, measurements.ONLY_COPY)
+    assert output.samefile(kept.path("d2"))
 
 
 def test_a_discard_that_was_killed_half_way_has_not_happened(tmp_path, monkeypatch):

@@ -48,13 +48,18 @@ class Layout:
         """Return the file of a task's questions: an exact copy of the published set or of our own."""
         return self.results / "evaluations" / "questions" / task
 
+    @property
+    def measurements(self) -> Path:
+        """Return the folder of the measurements that Snakemake sees."""
+        return self.results / "measurements"
+
     def measurement(self, setting: Setting, round_: int | str, users: int) -> Path:
         """Return the file of a measurement that Snakemake sees, a link to `stored`."""
         return self.measurement_at({"run": setting.run, "setting": setting.name, "round": round_, "users": users})
 
     def measurement_at(self, place: Mapping[str, Any]) -> Path:
         """Return what `measurement` returns, given a `place` (PLACE)."""
-        folder = self.results.joinpath("measurements", place["run"], place["setting"], f"round{place['round']}")
+        folder = self.measurements.joinpath(place["run"], place["setting"], f"round{place['round']}")
         return folder / f"users{place['users']:03d}.parquet"
 
     def search(self, setting: Setting, round_: int | str) -> Path:

@@ -67,6 +67,8 @@ def run(session: plan.Session, context: Context) -> None:
     missing = []
     for users in setting.users:
         digest = plan.measurement_id(context.spec, users, session.round)
+        output = Layout(context.results).measurement(setting, session.round, users)
+        kept.restore(output)
         try:
             status = kept.status(digest)
         except Damaged as error:
@@ -75,7 +77,7 @@ def run(session: plan.Session, context: Context) -> None:
             log.warning("%s; it is kept as %s, and measured again", error, aside)
         if status == "failed" and context.retry_failed:
             kept.discard(digest, "failed; tried again")
-        if not _linked(kept, digest, Layout(context.results).measurement(setting, session.round, users)):
+        if not _linked(kept, digest, output):
             missing.append(users)
     if missing:
         with Publisher(context.results, session) as published:

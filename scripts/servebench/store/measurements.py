@@ -34,7 +34,7 @@ from servebench.store.records import MEASUREMENT, Metadata
 
 REMEDY = "discard it and measure again"
 NOT_JUDGED = "its server was not checked afterwards: the session ended first, or is checking it now"
-ONLY_COPY = "its file in the store was lost, and another measurement took its place"
+ONLY_COPY = "its file in the store was lost, and measured again before this link was seen"
 LIST_COLUMNS = {"chunk_arrival_ns": "arrival_ns", "chunk_tokens": "tokens"}
 
 
@@ -115,21 +115,53 @@ class Store:
     def link(self, digest: str, output: Path) -> None:
         """Link `output` to the measurement named `digest`, and touch it, so that Snakemake takes it as just made.
 
-        A whole measurement that stands there and is no longer in the store goes to the discarded ones.
+        A whole measurement that stands there and that the store has lost is put back; one that the store has measured
+        again goes to the discarded ones.
         """
         output.parent.mkdir(parents=True, exist_ok=True)
+        self.restore(output)
         self._keep_only_copy(output)
         output.unlink(missing_ok=True)
         _link_new(self.path(digest), output)
         os.utime(output)
 
+    def restore(self, output: Path) -> bool:
+        """Put a whole measurement at `output` back if the store has lost it, or its file is damaged; return whether."""
+        if not output.exists():
+            return False
+        with suppress(Damaged):
+            found = read_metadata(output).identity
+            kept = self.path(found.digest)
+            if kept.exists() and _same(output, kept):
+                return False
+            read(output)
+            if kept.exists():
+                try:
+                    read(kept)
+                    return False
+                except Damaged as damage:
+                    kept.rename(self._noted(found.digest, f"damaged: {damage}", found.place))
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(StoreError):  # another session has put it back at the same time
+                _link_new(output, kept)
+            return True
+        return False
+
+    def restored(self) -> Iterator[Path]:
+        """Put every measurement back that only its link holds; yield these links."""
+        for output in sorted(self._layout.measurements.rglob("*.parquet")):
+            if output.stat().st_nlink == 1 and self.restore(output):
+                yield output
+
     def _keep_only_copy(self, output: Path) -> None:
-        """Move a measurement of which the store has lost its file to the discarded ones; a damaged one is no loss."""
+        """Move a whole measurement that differs from the store's of the same digest to the discarded ones."""
         if not output.exists():
             return
         with suppress(Damaged):
             found = read_metadata(output).identity
-            if not self.path(found.digest).exists():
+            kept = self.path(found.digest)
+            if not _same(output, kept):
+                read(output)
                 output.rename(self._noted(found.digest, ONLY_COPY, found.place))
 
     def mend(self, digest: str, place: Mapping[str, Any], damage: Damaged) -> None:
@@ -292,6 +324,10 @@ def _link_new(source: Path, target: Path) -> None:
         with _beside(target) as temporary:
             shutil.copyfile(source, temporary)
             temporary.rename(target)
+
+
+def _same(one: Path, other: Path) -> bool:
+    return one.samefile(other) or one.read_bytes() == other.read_bytes()
 
 
 def _with_chunks(requests: pa.Table, chunks: pa.Table) -> pa.Table:
