@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: all validate test lint audit chaos soak fuzz report setup setup-dev schema lock clean cluster-test container-test gateway-test
+.PHONY: all validate twice test lint audit chaos soak fuzz report setup setup-dev schema lock clean cluster-test container-test gateway-test
 
 all: setup
 	$(BIN)/snakemake --cores 1 all
@@ -79,6 +79,11 @@ lock:
 validate: setup-dev
 	$(BIN)/python benchmarks/verdicts/error_rates.py --pages 1000
 	$(BIN)/python benchmarks/capacity/random_servers.py --servers 1000
+	$(BIN)/python benchmarks/capacity/open_servers.py --servers 1000
+
+# Search the quick start's settings twice on llama.cpp's server: do the answers overlap (docs/benchmarks.md; an hour)?
+twice: setup-dev
+	$(BIN)/python benchmarks/capacity/twice.py --out results/twice
 
 clean:
 	rm -rf $(VENV) build *.egg-info scripts/*.egg-info

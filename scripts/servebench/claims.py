@@ -99,7 +99,8 @@ KINDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "under_load": _COMPARED,
     "cost": {
         "per_token": ("usd", "price", "within", "valid", *_LOAD),
-        "per_person": ("persons", "price", "hours", "valid"),  # persons: a list of [pause, least, most USD a month]
+        # persons: a list of [pause, least, most USD a month]; used_percent: of the time in which a person uses it.
+        "per_person": ("persons", "price", "hours", "used_percent", "valid"),
         "start": ("seconds", "usd", "price"),
         "idle": ("minutes", "usd", "price"),
         "no_price": (),

@@ -243,11 +243,10 @@ class Targets:
     def searches(self) -> Iterator[Job]:
         """Yield the rules of the searches for how many users each setting serves.
 
-        A setting for which more users are no more load has none.
+        A setting with a trace has none.
         """
-        for rank, setting in enumerate(self.plan.settings.values()):
-            if not setting.scheduled:
-                yield self._search(setting, rank)
+        for rank, setting in enumerate(self.plan.searchable.values()):
+            yield self._search(setting, rank)
 
     def _search(self, setting: Setting, rank: int) -> Job:
         spec, rounds = planning.search_spec(self.plan, setting), self.plan.search.most_rounds
@@ -255,14 +254,18 @@ class Targets:
 
         def needs(wildcards: Any) -> list[Path]:
             before = int(wildcards.round) - 1
-            files = [self.layout.search(setting, before)] if before else []
+            # A further round is measured where settings are to be told apart, by all that the rounds before it found.
+            others = self.plan.searchable.values() if before >= self.plan.search.rounds else [setting]
+            files = [self.layout.search(one, before) for one in others if one.run == setting.run] if before else []
             return [*files, *self.model(setting), *self.environment(setting)]
 
         def priority(wildcards: Any) -> int:
             return (rounds - int(wildcards.round) + 1) * 1000 - rank
 
         def options(wildcards: Any, resources: Any) -> str:
-            given = ("--round", wildcards.round, "--rank", str(rank), "--search", how, "--objectives", objectives)
+            given = ["--round", wildcards.round, "--rank", str(rank), "--search", how, "--objectives", objectives]
+            if int(wildcards.round) > self.plan.search.rounds:
+                given += ["--plan", self._given(planning.reported(self.plan))]
             return self._options("session", spec, *given)
 
         return Job(

@@ -74,6 +74,14 @@ def test_only_what_is_open_gets_more_rounds_than_asked():
     assert said.contains(1) and said.contains(2) and not said.contains(3)
 
 
+def test_where_settings_are_tied_a_sure_number_gets_more_rounds_too():
+    evidence = {"line": {users: {1: GOOD, 2: GOOD} for users in (1, 2, 4)}}
+    search = Search(most=4, most_rounds=3)
+    assert [wanted(evidence, search, round_, tied) for round_, tied in ((3, ()), (3, [2]), (4, [2]))] == [None, 2, None]
+    evidence["line"][2][3] = GOOD
+    assert wanted(evidence, search, 3, [2]) is None
+
+
 def test_what_is_in_the_store_is_not_measured_again():
     _, evidence = found(lambda users: users <= 16)
     assert wanted({"line": evidence}, Search(), 1) is None and wanted({"line": evidence}, Search(), 2) is None

@@ -116,6 +116,15 @@ def test_the_first_screen_names_machine_engine_model_dates_tokens_and_rounds() -
     assert "vllm-bf16: vllm, Qwen3-14B BF16, 256 slots" in shown
 
 
+def test_after_a_search_the_first_screen_opens_with_which_setting_for_how_many_users() -> None:
+    tables_, plan = made(*({"setting": name, "users": 4} for name in ("llama-np4", "llama-np16")))
+    searched = msgspec.structs.replace(plan, searched=("llama-np4", "llama-np16"))
+    (opening, *_) = first.first(concluded(tables_, searched), searched, "main")["answers"]
+    assert opening["question"] == "which" and [claim.kind for claim in opening["claims"]] == ["choice"]
+    assert opening["where"] == first.CHOSEN and opening["claims"][0].users == 4
+    assert first.first(tables_, plan, "main")["answers"][0]["question"] == "many"
+
+
 @pytest.mark.parametrize(
     ("cells", "wanted"),
     [

@@ -8,12 +8,13 @@ import msgspec
 import pytest
 
 from judged import both, concluded, only, plan_of, row, tables_of
+from servebench import verdicts
 from servebench.claims import KINDS, Claim
 from servebench.marks import mark
 from servebench.plan import Evaluations, Plan
 from servebench.tables.catalogue import SCHEMAS
 from servebench.tables.files import table
-from servebench.verdicts.choices import choices
+from servebench.verdicts.choices import choices, worth_more_rounds
 from servebench.words.claims import said
 
 MISSED = {"ttft_p95_s": 9.0, "ttft_p95_all_s": 9.0, "ttft_p50_s": 8.0}
@@ -38,12 +39,48 @@ def test_of_two_settings_that_surely_serve_the_one_ahead_beyond_noise_is_recomme
     assert claim.values["means"]["llama-np16"]["output_tok_s"] == [pytest.approx(148.5), pytest.approx(151.5)]
 
 
+@pytest.mark.parametrize("searched", [(), ("llama-np4", "llama-np16")])
+def test_where_capacities_were_searched_for_the_choice_for_the_most_users_leads(searched: tuple[str, ...]) -> None:
+    plan = msgspec.structs.replace(plan_of({"llama-np4": (4, 8), "llama-np16": (4, 8)}, rounds=4), searched=searched)
+    rows = [found for name in plan.settings for users in (4, 8) for found in scattered(plan, name, users)]
+    leading = [(claim.kind, claim.users) for claim in verdicts.headline(concluded(plan, rows))]
+    if searched:
+        assert leading[0] == ("choice", 8) and "leader" not in {kind for kind, _ in leading}
+    else:
+        assert ("leader", 8) in leading and "choice" not in {kind for kind, _ in leading}
+
+
 def test_two_settings_within_noise_are_not_told_apart() -> None:
     plan = plan_of({"llama-np4": (4,), "llama-np16": (4,)}, rounds=4)
     rows = [*scattered(plan, "llama-np4", 4), *scattered(plan, "llama-np16", 4, output_tok_s=100.5)]
     claim = choice(concluded(plan, rows), 4)
     assert (claim.verdict, claim.error_rate) == ("not_told_apart", None)
     assert claim.values["choose"] == ["llama-np16", "llama-np4"]
+
+
+@pytest.mark.parametrize(("output", "more"), [((150.0, 151.0), True), ((99.5, 151.0), False)])
+def test_more_rounds_are_worth_it_only_where_every_round_so_far_was_above(
+    output: tuple[float, float], more: bool
+) -> None:
+    """Of 100 and 101 tokens/s, 99.5 and 151 overlap, and will whatever a third round gives."""
+    plan = plan_of({"llama-np4": (4,), "llama-np16": (4,)})
+    rows = [row(plan, "llama-np4", 4, n, output_tok_s=value) for n, value in ((1, 100.0), (2, 101.0))]
+    rows += [row(plan, "llama-np16", 4, n, output_tok_s=value) for n, value in enumerate(output, 1)]
+    found = concluded(plan, rows)
+    assert choice(found, 4).verdict == "not_told_apart"
+    claim = worth_more_rounds(found, plan, "main")
+    assert (claim is not None and claim.users == 4) == more
+    assert worth_more_rounds(found, plan, "another run") is None
+
+
+def test_what_is_told_apart_needs_no_more_rounds_and_four_rounds_of_two_cells_suffice() -> None:
+    """Beside cells of two rounds, as a search leaves them: equal settings are so apart in 2 of 70 cases."""
+    plan = plan_of({"llama-np4": (2, 4), "llama-np16": (2, 4)})
+    rows = [*both(plan, "llama-np4", 2), *both(plan, "llama-np16", 2)]
+    rows += [*scattered(plan, "llama-np4", 4), *scattered(plan, "llama-np16", 4, output_tok_s=150.0)]
+    found = concluded(plan, rows)
+    assert choice(found, 4).verdict == "recommended"
+    assert worth_more_rounds(found, plan, "main") is None
 
 
 def test_two_rounds_of_few_cells_recommend_nothing_however_far_apart() -> None:

@@ -93,6 +93,16 @@ def test_a_person_costs_the_month_of_the_machine_over_the_people_it_serves() -> 
     assert not [c for c in concluded(plan, rows) if c.verdict == "per_person"]
 
 
+def test_at_real_use_more_people_share_the_machine() -> None:
+    """Who uses it a tenth of the time pays a tenth: 2,628 USD ÷ 32 people ÷ 10."""
+    plan, rows = served()
+    plan = msgspec.structs.replace(plan, cost={"price_per_hour": 3.6, "used_share": 0.1})
+    claim = only(concluded(plan, rows), "cost", verdict="per_person")
+    assert claim.values["persons"][0] == [10, pytest.approx(8.2125), pytest.approx(8.2125)]
+    assert claim.values["used_percent"] == pytest.approx(10)
+    assert "10.0 % of the time" in said(claim)["en"] and "10.0%" in said(claim)["ja"]
+
+
 def test_cost_where_the_target_is_not_met_says_so() -> None:
     plan = priced(plan_of({"llama-np16": (16, 32)}))
     rows = [r for users in (16, 32) for r in both(plan, "llama-np16", users, **MISSED)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import sqrt
@@ -104,11 +104,12 @@ def _saturates(level: Level, found: Sequence[Level]) -> bool:
     return not beyond and not all(other.side for other in above)
 
 
-def wanted(evidence: Mapping[str, Evidence], search: Search, round_: int) -> int | None:
+def wanted(evidence: Mapping[str, Evidence], search: Search, round_: int, tied: Collection[int] = ()) -> int | None:
     """Return the number of users that `round_` should measure next, for objectives by name; None when it is done.
 
     First come the numbers that earlier rounds have measured, as far as they need another round: upwards in odd rounds,
-    downwards in even ones, so that neither drift nor warmth always meets the same end. Then come new ones.
+    downwards in even ones, so that neither drift nor warmth always meets the same end. Then come new ones. `tied`:
+    numbers that need another round for the sake of something else than their objectives.
     """
     if round_ > search.most_rounds:
         return None
@@ -117,7 +118,7 @@ def wanted(evidence: Mapping[str, Evidence], search: Search, round_: int) -> int
         level.users
         for name, own in judged.items()
         for level in own
-        if round_ not in evidence[name][level.users] and _needs_a_round(level, search)
+        if round_ not in evidence[name][level.users] and (_needs_a_round(level, search) or level.users in tied)
     }
     if again:
         return min(again) if round_ % 2 else max(again)

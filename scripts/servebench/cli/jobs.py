@@ -22,8 +22,10 @@ app = typer.Typer()
 LogFile = Annotated[Path | None, typer.Option("--log", help="Also write messages to this file.")]
 
 
-def _given(text: str) -> str:
+def _given(text: str | None) -> str | None:
     """Return an option's value; of @FILE the file's content, which may be longer than an argument."""
+    if text is None:
+        return None
     return Path(text[1:]).read_text(encoding="utf-8").removesuffix("\n") if text.startswith("@") else text
 
 
@@ -102,6 +104,10 @@ def session(
     engine_log: EngineLog,
     search: Annotated[str | None, typer.Option(help="Search for the capacity: capacity.Search as JSON.")] = None,
     objectives: Annotated[str, typer.Option(help="The objectives of the search as JSON, by name.")] = "{}",
+    plan_json: Annotated[
+        str | None,
+        typer.Option("--plan", callback=_given, help="Look for ties among all settings of this plan: JSON, or @FILE."),
+    ] = None,
     log: LogFile = None,
     retry_failed: RetryFailed = False,
 ) -> None:
@@ -110,6 +116,7 @@ def session(
 
     from servebench import plan
     from servebench.capacity.search import Search
+    from servebench.cli import capacities
     from servebench.load.objective import Objective
     from servebench.sessions import measuring, searching
 
@@ -121,7 +128,8 @@ def session(
             measuring.run(asked, context)
         else:
             judged_by = msgspec.json.decode(objectives, type=dict[str, Objective])
-            searching.run(asked, context, msgspec.json.decode(search, type=Search), judged_by)
+            tied = capacities.tied(plan_json, results, asked.setting.name) if plan_json else ()
+            searching.run(asked, context, msgspec.json.decode(search, type=Search), judged_by, tied)
 
 
 @app.command("capacities", hidden=True)

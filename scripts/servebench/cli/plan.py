@@ -214,7 +214,7 @@ def predicted(plan: Plan, results: Path, cache_root: Path) -> Iterator[str]:
         yield f"the memory's bandwidth: {found.gb_s:g} GB/s, {FROM[found.source]}"
     elif launched:
         yield "the fastest possible stream is not predicted: set runtime.bandwidth_gb_s to the memory's bandwidth"
-    searched = [one for one in plan.settings.values() if not one.scheduled]
+    searched = list(plan.searchable.values())
     if searched:
         yield (
             duration.announcement_of_search(plan, searched).removeprefix("servebench: ")

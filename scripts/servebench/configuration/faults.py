@@ -32,7 +32,7 @@ from servebench.load.objective import LIMITED
 from servebench.load.traces import read_trace
 from servebench.load.workload import Workload
 from servebench.machine.untrusted import redacted
-from servebench.plan import LINE, Runtime
+from servebench.plan import LINE, RATES, Runtime
 from servebench.tasks import MEASURES, TASKS, sets
 from servebench.tasks.task import FULL
 
@@ -193,6 +193,10 @@ def cross_faults(config: Mapping[str, Any], origin: Origin) -> Iterator[str]:
     if reference and not (ROOT / cells).is_file():
         yield origin.fault(["reference"], f"there is no {cells}; name another or leave it out")
     yield from _same_rule(config["settings"], runs, origin)
+    for name in config["settings"]:
+        if name.endswith(RATES) and name.removesuffix(RATES) in config["settings"]:
+            problem = f"is the name under which a rate of {name.removesuffix(RATES)} is searched; choose another"
+            yield origin.fault(["settings", name], problem)
     mirror = config.get("runtime", {}).get("mirror", "")
     if redacted(mirror) != mirror:
         yield origin.fault(["runtime", "mirror"], _NOT_STORED)

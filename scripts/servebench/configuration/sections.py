@@ -159,7 +159,13 @@ class Capacity(Section):
         Meta(ge=0.01, le=1),
         _says("(free) How close the ends of the answer lie, as a share, where the rounds can tell: 0.12 is 12 %."),
     ] = Search.resolution
-    most_users: Annotated[Users, _says("(free) The largest number of users that is tried.")] = Search.most
+    most_users: Annotated[
+        Users,
+        _says(
+            "(free) The largest number of users that is tried; of a `rate`, the most sixteenths of it (16 or more are "
+            "always tried)."
+        ),
+    ] = Search.most
 
 
 class Cost(Section):
@@ -169,6 +175,14 @@ class Cost(Section):
         Positive | UnsetType,
         _says("(free) Minutes without a request after which the machine is released (a service that scales to zero)."),
     ] = UNSET
+    used_share: Annotated[
+        float,
+        Meta(gt=0, le=1),
+        _says(
+            "(free) Share of the time in which a person really uses it: with 0.1, ten people share the cost of one who "
+            "always does. A month of the machine costs each of them its price times this."
+        ),
+    ] = 1.0
 
 
 class People(Section):

@@ -9,7 +9,7 @@ from typing import Any
 
 from servebench import ROOT
 from servebench.capacity.judging import CONFIDENCE
-from servebench.capacity.search import searched
+from servebench.capacity.search import STEPS, searched
 from servebench.engines import ADAPTERS
 from servebench.faults import Fault
 from servebench.load.arrivals import Pause
@@ -129,10 +129,10 @@ def session_minutes(setting: Setting) -> int:
 def search_s(plan: Plan, setting: Setting) -> tuple[int, float]:
     """Estimate the measurements of a search for a setting's capacity, and their seconds.
 
-    They are those of a server without noise that serves twice as many users as it has slots.
+    They are those of a server without noise that serves twice as many users as it has slots, or the rate it is given.
     """
     search = plan.search_of(setting)
-    guess = min(2 * setting.slots, search.most)
+    guess = STEPS if plan.by_rate(setting) else min(2 * setting.slots, search.most)
 
     def measured(users: int, round_: int) -> dict[str, Outcome]:
         return {LINE: Outcome(MOST if users <= guess else -MOST)}

@@ -74,15 +74,16 @@ def with_searched(plan: Plan, results: Path) -> Plan:
 
 def searched_users(plan: Plan, results: Path) -> dict[str, list[int]]:
     """Map each setting with a search to the numbers of users measured; the record of another spec does not count."""
-    found = {name: _searched(plan, results, setting) for name, setting in plan.settings.items()}
+    found = {name: _searched(plan, results, setting) for name, setting in plan.searchable.items()}
     return {name: sorted({users for users, _ in made}) for name, made in found.items() if made}
 
 
 def with_users(plan: Plan, found: Mapping[str, Iterable[int]]) -> Plan:
     """Return the plan in which these settings have these numbers of users beside the configured ones."""
+    searched = {name: setting for name, setting in plan.searchable.items() if name in found}
     settings = {
         name: structs.replace(setting, users=tuple(sorted({*setting.users, *found.get(name, ())})))
-        for name, setting in plan.settings.items()
+        for name, setting in (plan.settings | searched).items()
     }
     return structs.replace(plan, settings=settings, searched=tuple(found))
 

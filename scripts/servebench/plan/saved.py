@@ -25,9 +25,14 @@ ORDERED = (
 
 
 def reported(plan: Plan) -> dict[str, Any]:
-    """Reduce the plan to what tables and page need: no runtime, no chart style, no addresses of pinned models."""
+    """Reduce the plan to what tables and page need: no runtime but the memory's bandwidth, no style of charts,
+    no addresses of pinned models.
+    """
     content: dict[str, Any] = msgspec.to_builtins(plan)
-    del content["runtime"], content["charts"], content["left_out"]
+    runtime = content.pop("runtime")
+    if runtime["bandwidth_gb_s"] is not None:
+        content["runtime"] = {"bandwidth_gb_s": runtime["bandwidth_gb_s"]}
+    del content["charts"], content["left_out"]
     content["overrides"] = [given for given in content["overrides"] if not given.startswith(("runtime=", "charts="))]
     settings = [*content["settings"].values(), *((content["evaluations"] or {}).get("targets") or {}).values()]
     for model in [*content["models"].values(), *(setting["model"] for setting in settings)]:

@@ -13,8 +13,9 @@ from math import ceil
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
-from servebench.capacity.search import Search
+from servebench.capacity.search import STEPS, Search
 from servebench.load.line import Line
 from servebench.load.modes import MODES
 from servebench.load.objective import Objective, needed
@@ -114,6 +115,10 @@ class Setting(Struct, frozen=True, kw_only=True):
         return MODES[self.workload.get("mode", "closed")].scheduled
 
 
+# After the name of a setting with a rate: that of the setting that stands for it in a search.
+RATES = "-rates"
+
+
 class TaskSet(Struct, frozen=True, kw_only=True):
     """Select a task's questions: the first `questions` of the file whose bytes have this SHA-256."""
 
@@ -201,7 +206,9 @@ class Plan(Struct, frozen=True, kw_only=True):
     line: Line
     objectives: dict[str, Objective] = {}  # named ones beside the line
     search: Search = Search()  # for how many users each setting serves
-    searched: tuple[str, ...] = ()  # settings whose `users` include those of a search (outlook.inventory)
+    searched: tuple[
+        str, ...
+    ] = ()  # settings (of `searchable`) whose `users` include those of a search (outlook.inventory)
     reference: str | None = None  # config/references/<reference>…csv: what was published
     cost: dict[str, Any] | None = None  # price_per_hour, currency
     deviations: tuple[str | dict[str, str], ...] = ()  # where the experiment does, or may, differ from its source
@@ -226,11 +233,36 @@ class Plan(Struct, frozen=True, kw_only=True):
         """Return all objectives by name, first the line, called LINE."""
         return {LINE: Objective.of(self.line), **self.objectives}
 
+    @property
+    def searchable(self) -> dict[str, Setting]:
+        """Return the settings whose capacity can be searched, by name; a trace's cannot.
+
+        A rate is searched in steps of a sixteenth: as that of so many users of an open loop. Users who send at random
+        (Poisson) are together one source that does. The setting that stands for it is called NAME-rates.
+        """
+        found: dict[str, Setting] = {}
+        for name, setting in self.settings.items():
+            if not setting.scheduled:
+                found[name] = setting
+            elif (rate := setting.workload.get("rate")) is not None:
+                sent = {key: value for key, value in setting.workload.items() if key != "rate"}
+                sent |= {"mode": "open-users", "user_rate": rate / STEPS}
+                found.setdefault(name + RATES, structs.replace(setting, name=name + RATES, users=(), workload=sent))
+        return found
+
+    def by_rate(self, setting: Setting) -> bool:
+        """Return whether a setting stands for one with a rate (`searchable`), so that its users are steps of it."""
+        base = self.settings.get(setting.name.removesuffix(RATES))
+        return base is not None and base.name != setting.name and "rate" in base.workload
+
     def search_of(self, setting: Setting) -> Search:
         """Return how a setting's capacity is searched.
 
-        An open loop's search starts with as many users as send enough requests in a window of the configured length.
+        An open loop's search starts with as many users as send enough requests in a window of the configured length;
+        that of a rate starts with the rate, and goes at least up to it.
         """
+        if self.by_rate(setting):
+            return replace(self.search, start=STEPS, most=max(STEPS, self.search.most))
         rate, window_s = setting.workload.get("user_rate"), setting.workload.get("window_s")
         if not rate or not window_s:
             return self.search

@@ -22,11 +22,14 @@ from servebench.words.numbers import digits, span
 QUESTIONS = (
     ("many", ("capacity", "objective", "people")),
     ("asked", ("level",)),
-    ("which", ("leader",)),
+    ("which", ("choice", "leader")),
     ("right", ("score",)),
 )
 WHERE = {"many": "h-line", "asked": "h-line", "which": "h-compared", "right": "h-evaluated"}
+CHOSEN = "h-choice"  # where the rest of an answer is that says which setting to run for how many users
 VERDICTS = ("lower", "higher", "none_detected", "too_few_questions", "not_judged")  # of scores, as they are told
+# Verdicts that leave open which setting is ahead.
+RANKLESS = {"leader": ("tied", "ahead_in_every_round", "one_round"), "choice": ("not_told_apart",)}
 MOST = 3  # claims of a kind on the first screen
 
 
@@ -34,11 +37,14 @@ def first(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> dict[str, Any
     """Fill the first screen of a run."""
     found = claims.of(tables, run)
     leading = verdicts.headline(found)
+    # Where capacities were searched for, which setting to run for how many users stands first.
+    chosen = any(claim.kind == "choice" for claim in leading)
+    questions = sorted(QUESTIONS, key=lambda question: chosen and question[0] != "which")
     return {
         "failures": [claim for claim in leading if claim.kind == "coverage" and claim.verdict != "complete"],
         "discarded": [claim for claim in leading if claim.kind == "coverage" and claim.verdict == "complete"],
         "number": next((number(claim) for claim in leading if claim.kind in ("capacity", "objective")), None),
-        "answers": [_answer(name, [claim for claim in leading if claim.kind in kinds]) for name, kinds in QUESTIONS],
+        "answers": [_answer(name, [claim for claim in leading if claim.kind in kinds]) for name, kinds in questions],
         "named": _named(leading, plan),
         "scores": scores(tables, found),
         "weak": weak(found),
@@ -57,7 +63,8 @@ def number(claim: Claim) -> dict[str, Any]:
 
 
 def _answer(name: str, own: Sequence[Claim]) -> dict[str, Any]:
-    return {"question": name, "claims": own[:MOST], "said": [], "where": WHERE[name]}
+    chosen = any(claim.kind == "choice" for claim in own)
+    return {"question": name, "claims": own[:MOST], "said": [], "where": CHOSEN if chosen else WHERE[name]}
 
 
 def scores(tables: Mapping[str, pa.Table], found: Sequence[Claim]) -> dict[str, Any] | None:
@@ -98,6 +105,8 @@ def _named(leading: Iterable[Claim], plan: Plan) -> list[Setting]:
     for claim in leading:
         if claim.kind in ("capacity", "objective"):
             names += claim.subjects
+        elif claim.kind == "choice":
+            names += claim.values["choose"]
         elif claim.kind == "leader":
             names += [claim.values["first"], *(claim.values.get("others") or [claim.values.get("second")])]
     return [plan.settings[name] for name in dict.fromkeys(names) if name in plan.settings]
@@ -133,7 +142,7 @@ def _steps(found: Sequence[Claim], leading: Sequence[Claim]) -> Iterator[tuple[s
             yield "between", {"users": claim.users, "next": claim.values["next"]}
         elif claim.kind == "capacity" and claim.verdict == "none":
             yield "fewer_users", {"next": claim.values["next"]}
-        elif claim.kind == "leader" and claim.verdict in ("tied", "ahead_in_every_round", "one_round"):
+        elif claim.verdict in RANKLESS.get(claim.kind, ()):
             yield "more_rounds", {}
         elif claim.kind == "score" and claim.verdict in ("nothing_evaluated", "too_few_questions", "not_judged"):
             yield claim.verdict, {}

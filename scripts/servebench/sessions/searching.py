@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from servebench import engines, plan
@@ -76,23 +76,32 @@ class Evidence:
         return sorted(users for users, rounds in next(iter(self.found.values())).items() if round_ in rounds)
 
 
-def run(session: plan.Session, context: Context, search: Search, objectives: Mapping[str, Objective]) -> None:
-    """Measure what the search wants in this round, link it under measurements/, and record the numbers of users."""
+def run(
+    session: plan.Session,
+    context: Context,
+    search: Search,
+    objectives: Mapping[str, Objective],
+    tied: Collection[int] = (),
+) -> None:
+    """Measure what the search wants in this round, link it under measurements/, and record the numbers of users.
+
+    `tied`: numbers of users at which another round may tell which setting is ahead.
+    """
     context = context.identified(session.setting)
     evidence, layout = Evidence(session.setting, context, objectives), Layout(context.results)
     kept = evidence.kept
     # What another round of this run has tried again and failed is evidence, and stays.
     evidence.read(search.most, session.round if context.retry_failed else None)
-    asked = [wanted(evidence.found, search, session.round)]
+    asked = [wanted(evidence.found, search, session.round, tied)]
     if asked[0] is not None:
         search = replace(search, most=_most(session.setting, context, search.most))
-        asked = [wanted(evidence.within(search.most), search, session.round)]
+        asked = [wanted(evidence.within(search.most), search, session.round, tied)]
 
     def then() -> int | None:
         """Judge what was measured last, and say what is next."""
         if asked[-1] is not None:
             evidence.add(asked[-1], session.round)
-        asked.append(wanted(evidence.within(search.most), search, session.round))
+        asked.append(wanted(evidence.within(search.most), search, session.round, tied))
         return asked[-1]
 
     while asked[-1] is not None:  # once for each launch of the engine: a number of users that kills it is an outcome

@@ -58,7 +58,8 @@ def headline(found: Sequence[Claim]) -> list[Claim]:
 
     These are what failed, is missing or was discarded, the most users that any setting serves and the people they stand
     for (of a schedule: whether its levels met the line), which setting is ahead at the level where most settings
-    compete, and how the answers compare.
+    compete (where capacities were searched for, first of all which setting to run for the most users), and how the
+    answers compare.
     """
     served = sorted(
         (claim for claim in found if claim.kind == "capacity"),
@@ -69,17 +70,26 @@ def headline(found: Sequence[Claim]) -> list[Claim]:
         claim for claim in found if claim.kind == "objective" and [claim.subjects] == [c.subjects for c in served]
     ]
     ahead = [claim for claim in found if claim.kind == "leader" and claim.figure == "output_tok_s"]
+    chosen = _chosen(found)
     scores = [claim for claim in found if claim.kind == "score"]
     telling = [claim for claim in scores if claim.verdict in ("higher", "lower", "not_judged", "no_baseline")]
     return [
         *(claim for claim in found if claim.kind == "coverage" and _lacking(claim)),
+        *chosen,
         *(() if any(claim.values["objective"] == LINE for claim in within) else served),
         *within,
         *(claim for claim in found if claim.kind == "level" and not MODES[claim.values["mode"]].by_users),
         *(claim for claim in found if claim.kind == "people" and [claim.subjects] == [c.subjects for c in served]),
-        *sorted(ahead, key=_telling)[:1],
+        *([] if chosen else sorted(ahead, key=_telling)[:1]),
         *(telling or scores[:1]),
     ]
+
+
+def _chosen(found: Sequence[Claim]) -> list[Claim]:
+    """Pick, where capacities were searched for, which setting to run for the most users that any surely serves."""
+    searched = {claim.run for claim in found if claim.kind == "objective" and claim.values["objective"] == LINE}
+    choices = [claim for claim in found if claim.kind == "choice" and claim.run in searched]
+    return sorted(choices, key=lambda claim: -(claim.users or 0))[:1]
 
 
 def _lacking(coverage: Claim) -> bool:

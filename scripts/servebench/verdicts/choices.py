@@ -88,6 +88,20 @@ def choices(tables: Mapping[str, pa.Table], plan: Plan, scores: Sequence[Claim])
     return [*found, *_outdone(jobs, known, plan)]
 
 
+def worth_more_rounds(found: Sequence[Claim], plan: Plan, run: str) -> Claim | None:
+    """Return the choice for the most users in a run, if more rounds may tell which setting is ahead there; else None.
+
+    They may only where every round of the first was above each round of the others: rounds that overlap once always
+    will, and nobody is ahead by them.
+    """
+    own = (claim for claim in found if claim.kind == "choice" and claim.run == run)
+    chosen = max(own, key=lambda claim: claim.users or 0, default=None)
+    if chosen is None or chosen.verdict != "not_told_apart" or plan.settings[chosen.subjects[0]].paced:
+        return None
+    first, *others = (chosen.values["means"][name][FIGURE] for name in chosen.subjects)
+    return chosen if min(first) > max(max(other) for other in others) else None
+
+
 def _jobs(tables: Mapping[str, pa.Table], plan: Plan, scores: Sequence[Claim]) -> list[list[_Option]]:
     """Group the settings that have users to vary by what they are asked; a job of one setting leaves no choice."""
     measured, line = cells(tables), Objective.of(plan.line)

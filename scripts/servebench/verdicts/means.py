@@ -101,16 +101,21 @@ def _costs(tables: Mapping[str, pa.Table], plan: Plan, chosen: Sequence[Claim]) 
 
 
 def _costs_of_people(plan: Plan, served: Iterable[Claim]) -> Iterator[Claim]:
-    """Yield what a machine that runs all month costs each of the people it serves: price · HOURS ÷ people."""
+    """Yield what a machine that runs all month costs each of the people it serves: price · HOURS ÷ people · used share.
+
+    The used share is that of the time in which a person uses it: so many more share the machine, not all at once.
+    """
     if plan.cost is None:
         return
-    month = plan.cost["price_per_hour"] * HOURS
+    used = float(plan.cost.get("used_share", 1.0))
+    month = plan.cost["price_per_hour"] * HOURS * used
     for claim in served:
         values = claim.values
         measured = claim.verdict == "measured"
         counts = [[values["think"], claim.users, claim.users]] if measured else values["people"]
         persons = [[pause, month / most, month / fewest] for pause, fewest, most in counts]
         about = {"persons": persons, "price": plan.cost["price_per_hour"], "hours": HOURS, "valid": values["valid"]}
+        about |= {"used_percent": 100 * used}
         yield Claim(**_about(claim), kind="cost", verdict="per_person", users=claim.users, values=about)
 
 

@@ -64,6 +64,9 @@ def noise(cells: Sequence[Rounds]) -> Noise:
     from scipy.special import digamma, polygamma  # half a second that not every verdict needs
 
     repeated = [np.log(np.asarray(rounds, dtype=np.float64)) for rounds in cells if len(rounds) > 1]
+    long = [own for own in repeated if len(own) >= ROUNDS_WITH_FEW]
+    if len(repeated) < FEW_CELLS and len(long) > 1:
+        repeated = long  # a search measures most cells in two rounds, and in more only those that matter
     if len(repeated) < 2:
         return Noise(prior=float("nan"), weight=0.0, cells=len(repeated), rounds=min(map(len, repeated), default=0))
     freedom = np.array([len(own) - 1.0 for own in repeated])

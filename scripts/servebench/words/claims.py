@@ -132,6 +132,9 @@ def _values(claim: Claim, language: str) -> dict[str, str]:
         pause = words("claims.pause")[language]
         found = (pause.format(pause=digits(p), people=_span(ends, language)) for p, *ends in values["people"])
         filled |= {"people": comma.join(found)}
+    if "used_percent" in values:
+        use = "always" if values["used_percent"] == 100 else "share"
+        filled |= {"used": words(f"claims.used.{use}")[language].format(percent=digits(values["used_percent"]))}
     if "persons" in values:
         person = words("claims.person")[language]
         each = ((f"{digits(p)} s" if isinstance(p, int | float) else p, ends) for p, *ends in values["persons"])
