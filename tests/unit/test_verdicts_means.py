@@ -234,7 +234,7 @@ def test_what_a_stream_reached_of_the_prediction_is_said_at_the_fewest_users(sha
     row = dict.fromkeys(SCHEMAS["predicted"].names) | place | limit | reached
     predicted = table("predicted", [row | {"users": users} for users in (32, 16)])
     claim = only(concluded(plan, rows, predicted=predicted), "predicted")
-    assert (claim.verdict, claim.users, claim.values["percent"]) == (verdict, 16, [100 * share] * 2)
+    assert (claim.verdict, claim.users, claim.values["percents"]) == (verdict, 16, [100 * share] * 2)
     for language in ("en", "ja"):
         assert f"{100 * share:.0f}" in said(claim)[language] and "35" in said(claim)[language]
     assert "predicted" in said(claim)["en"] and "予測" in said(claim)["ja"]

@@ -152,15 +152,15 @@ def _predictions(tables: Mapping[str, pa.Table], shown: Mapping[Cell, Claim]) ->
             fewest.setdefault(row["setting"], row)
     for row in fewest.values():
         level = shown[row["run"], row["setting"], row["users"]]
-        percent = [100 * row["user_share_min"], 100 * row["user_share_max"]]
+        percents = [100 * row["user_share_min"], 100 * row["user_share_max"]]
         yield Claim(
             **_about(level),
             kind="predicted",
-            verdict="beyond" if percent[0] > 100 else "reached",
+            verdict="beyond" if percents[0] > 100 else "reached",
             users=level.users,
             figure="user_tok_s",
             values={
-                "percent": percent,
+                "percents": percents,
                 "stream_tok_s": row["stream_tok_s"],
                 "gib": row["weights_gib"],
                 "gb_s": row["bandwidth_gb_s"],

@@ -141,7 +141,7 @@ def _values(claim: Claim, language: str) -> dict[str, str]:
         filled |= {"persons": comma.join(person.format(pause=p, usd=_span(ends, language)) for p, ends in each)}
     if "source" in values:
         filled |= {"source": words(f"claims.bandwidths.{values['source']}")[language]}
-        filled |= {"percent": _span(values["percent"], language)}
+        filled |= {"percent": _span(values["percents"], language)}
     if "memory" in values:
         filled |= {"memory": words(f"claims.memories.{values['memory']}")[language]}
     if "measure" in values:
