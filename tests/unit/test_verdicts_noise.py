@@ -3,6 +3,7 @@ validate`, whose tables are in docs/verdicts.md)."""
 
 import itertools
 
+import choices
 import pytest
 from error_rates import NOISES, Exam, Page, across_rate, exam_rate, rates
 
@@ -28,6 +29,18 @@ def test_two_equal_experiments_differ_in_at_most_five_of_a_hundred_comparisons(k
 @pytest.mark.parametrize("exam", [Exam(2, 1, 40), Exam(5, 4, 250)], ids=["few", "many"])
 def test_equal_answers_differ_in_at_most_five_of_a_hundred_experiments(exam: Exam) -> None:
     assert exam_rate(exam, pages=100) <= 0.05 + 0.03
+
+
+@pytest.mark.parametrize("kind", NOISES)
+def test_of_equal_settings_hardly_any_page_recommends_one_or_calls_one_outdone(kind: str) -> None:
+    found = choices.rates(choices.Page(settings=2, levels=6, rounds=4, noise=kind), pages=40)
+    assert max(vars(found).values()) <= 0.05 + 0.025  # 40 pages: at most three
+
+
+def test_a_true_lead_is_recommended_and_a_setting_that_serves_a_third_is_outdone_unless_it_is_faster_somewhere() -> None:
+    assert choices.rates(choices.Page(4, 7, 2, "equal", lead=0.2), pages=15).recommended > 0.5
+    assert choices.rates(choices.Page(2, 6, 2, "equal", serves=3), pages=30).fewer_users > 0.5
+    assert choices.rates(choices.Page(2, 6, 2, "equal", serves=3, trade=0.2), pages=30).fewer_users == 0
 
 
 def test_a_true_lead_of_a_tenth_is_found_mostly_with_two_rounds_and_nearly_always_with_three() -> None:
