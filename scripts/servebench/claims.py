@@ -25,7 +25,10 @@ _COMPARED: Mapping[str, tuple[str, ...]] = {
     "not_judged": ("target", "baseline", "measure", "reasons"),
 }
 _LOAD = ("mode", "rate")  # of loading; requests per second in an open loop
-_SEARCHED = ("objective", "spans", "gaps", "open", "measurements", "valid")
+_SEARCHED = ("objective", "spans", "gaps", "open", "measurements", "valid", "discarded")
+_ANSWERED = ("met", "next", "next_verdict", "met_above", "valid", "discarded")
+_TOLD = ("first", "second", "differs", "ratio", *_LOAD)
+_SIZE = ("low", "high", "pairs", "apart")
 # requests_s: a second with `most` users, due (loop: open) or replied to (closed), by the rounds.
 _SERVED = ("most", "unbroken", "requests_s", "loop")
 # means: by setting, its output, memory, USD for a million tokens and answers; beyond: those that surely miss the line.
@@ -47,11 +50,18 @@ KINDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "not_measured": _LOAD,
     },
     "capacity": {
-        "bracketed": ("met", "next", "next_verdict", "met_above", "valid"),
-        "at_least": ("met", "valid"),
-        "open": ("met", "next", "next_verdict", "met_above", "valid"),
-        "none": ("next", "next_verdict", "met_above", "valid"),
-        "unknown": ("next", "next_verdict", "met_above", "valid"),
+        "bracketed": _ANSWERED,
+        "at_least": ("met", "valid", "discarded"),
+        "open": _ANSWERED,
+        "none": _ANSWERED[1:],
+        "unknown": _ANSWERED[1:],
+    },
+    # What the only round of a load met: next_verdict: of the level `next`, or of the schedule.
+    "once": {
+        "most_tried": ("met", "valid"),
+        "met": ("met", "next", "next_verdict", "valid"),
+        "none": ("next", "next_verdict", "valid"),
+        "scheduled": ("next_verdict", "valid", *_LOAD),
     },
     # spans: lists of [first, last] number of users that keep the objective; gaps, open: between and beside them.
     "objective": {
@@ -60,6 +70,15 @@ KINDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "none": (*_SEARCHED, "misses"),
         "unsure": _SEARCHED,
     },
+    # The same of an open loop's requests per second, as searched for by `servebench load --find-capacity`.
+    "rate": {
+        "bracketed": (*_SEARCHED, "most", "misses"),
+        "at_least": (*_SEARCHED, "most"),
+        "none": (*_SEARCHED, "misses"),
+        "unsure": _SEARCHED,
+    },
+    # Whether a rate or a trace is served within a named objective.
+    "schedule": dict.fromkeys(("kept", "missed", "open"), ("objective", "measurements", "valid", "discarded", *_LOAD)),
     "people": {
         "arithmetic": ("reply_s", "people", "valid"),  # people: a list of [pause in seconds, fewest, most]
         "measured": ("think", "streams", "valid"),
@@ -78,13 +97,16 @@ KINDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "less_output": ("by", "at", "memory_compared"),
     },
     "pair": {
-        "higher": ("first", "second", "differs", "ratio", "low", "high"),
-        "lower": ("first", "second", "differs", "ratio", "low", "high"),
-        "not_beyond_noise": ("first", "second", "differs", "ratio", "low", "high"),
-        "too_few_repeats": ("first", "second", "differs", "ratio"),
-        "not_valid": ("first", "second", "differs", "ratio"),
+        "higher": (*_TOLD, "low", "high"),
+        "lower": (*_TOLD, "low", "high"),
+        "not_beyond_noise": (*_TOLD, "low", "high"),
+        "too_few_repeats": _TOLD,
+        "not_valid": _TOLD,
         "not_comparable": ("first", "second", "parts"),
     },
+    # Of two experiments: the ratios, low to high, of so many pairs, and how many of these are apart beyond noise.
+    "size": {"beyond_noise": _SIZE, "in_part": _SIZE, "not_beyond_noise": _SIZE, "not_judged": _SIZE},
+    "highest": {"measured": ("output_tok_s", "round", "valid", *_LOAD)},
     "score": {
         **_COMPARED,
         "nothing_evaluated": (),

@@ -386,7 +386,7 @@ def test_runs_are_never_in_one_plot() -> None:
 def test_the_timeline_is_of_the_round_with_the_highest_output_without_its_last_part_of_a_second() -> None:
     cells = synthetic.quickstart_cells()[:1]  # the second round has the larger output
     plan = synthetic.plan_of(cells, "quickstart")
-    content = synthetic.from_records(list(synthetic.records_of(cells, plan, window_s=10)), [], plan)
+    content = concluded(synthetic.from_records(list(synthetic.records_of(cells, plan, window_s=10)), [], plan), plan)
     best = max(content["measurements"].to_pylist(), key=lambda row: row["output_tok_s"])
     last = max(row["second"] for row in content["timeline"].to_pylist() if row["round"] == best["round"])
     shown = timeline.points(content, best["run"])

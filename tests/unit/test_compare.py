@@ -19,6 +19,7 @@ from servebench.cli import compare
 from servebench.faults import Fault
 from servebench.report import comparison, comparison_page
 from servebench.words import spoken
+from servebench.words.claims import said
 
 CELL = {
     "run": "main",
@@ -75,6 +76,10 @@ def test_the_repeats_of_both_together_tell_a_difference_from_chance() -> None:
     found = comparison.compare(many(), many())
     assert verdicts(found) == {"not_beyond_noise"}
     assert comparison.counts(found, "output_tok_s") == {"judged": 12, "pairs": 12, "higher": 0, "lower": 0}
+    assert {claim.verdict for claim in found.sizes} == {"not_beyond_noise"}
+    faster = comparison.compare(many(), many(1.5)).sizes
+    assert [(claim.figure, claim.verdict) for claim in faster][:1] == [("output_tok_s", "beyond_noise")]
+    assert (faster[0].users, faster[0].values["pairs"]) == (12, 1)
 
 
 def test_outputs_that_a_schedule_decides_are_not_compared() -> None:
@@ -88,7 +93,7 @@ def test_outputs_that_a_schedule_decides_are_not_compared() -> None:
     for workload, sizes in (({"mode": "open", "rate": 4.0}, 0), ({"mode": "open-users", "user_rate": 0.5}, 2)):
         found = comparison.compare(scheduled(many(), **workload), scheduled(many(1.5), **workload))
         assert {pair.figure for pair in found.pairs} == {"user_tok_s", "ttft_p95_s"}
-        assert len(comparison.sizes(found)) == sizes
+        assert len(found.sizes) == sizes
 
 
 def test_one_round_separates_nothing() -> None:
@@ -268,15 +273,14 @@ def test_by_name_or_folder_and_a_clear_fault_otherwise(tmp_path: Path, monkeypat
 
 def test_sizes_come_first_at_the_number_of_users_where_most_settings_compete() -> None:
     found = comparison.compare(experiment({}), experiment({"output_tok_s_min": 200.0, "output_tok_s_max": 208.0}))
-    sizes = comparison.sizes(found)
-    assert [size["en"] for size in sizes] == [
-        "With 4 users B gives 2.00 × the output of A.",
-        "With 4 users B gives each user 1.00 × the speed of A.",
-        "With 4 users TTFT p95 of B is 1.00 × that of A.",
+    assert [(c.figure, c.users, round(c.values["low"], 2)) for c in found.sizes] == [
+        *(("output_tok_s", 4, 2.0), ("user_tok_s", 4, 1.0), ("ttft_p95_s", 4, 1.0)),
     ]
-    page = comparison_page.page(found)
+    assert {claim.verdict for claim in found.sizes} == {"not_judged"}, "two rounds of one level"
+    page, told = comparison_page.page(found), said(found.sizes[0])
+    assert "B gives 2.00 × the output of A, but too few valid repeats" in told["en"] and "区別できません" in told["ja"]
     assert (
-        page.index(sizes[0]["en"])
+        page.index(told["en"])
         < page.index("can be judged")
         < page.index("dumbbell-output_tok_s")
         < page.index("h-mixed")

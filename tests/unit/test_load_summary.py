@@ -3,7 +3,6 @@
 import io
 import json
 import logging
-from types import SimpleNamespace
 
 import pytest
 from msgspec import to_builtins
@@ -11,8 +10,7 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from exchanges import load_meta
-from servebench.capacity.search import Answer
-from servebench.cli import find, load
+from servebench.cli import load
 from servebench.faults import Fault
 from servebench.load import calibrate
 from servebench.load.calibration import Level
@@ -49,7 +47,7 @@ MET |= {"meets_line": True, "line_confidence": 0.6, "reference_only": False}
     ],
 )
 def test_what_a_load_met_or_missed_is_a_claim_of_an_experiment(found, verdict, told):
-    (claim,) = load.judged([to_builtins({**MET, **found, "meta": OF_LOAD})], "a", Line())
+    (claim,), _ = load.judged([to_builtins({**MET, **found, "meta": OF_LOAD})], "a", Line())
     assert (claim.verdict, claim.subjects, claim.users) == (verdict, ["m"], 4)
     assert told in claims.said(claim)["en"]
 
@@ -125,11 +123,3 @@ def test_what_measures_the_clients_error_can_be_pasted():
         "--processes": "3",
         "--out": "calibration",
     }
-
-
-@pytest.mark.parametrize(("open_", "most"), [((), True), ((4,), True), ((12,), False)])
-def test_the_answer_speaks_of_the_most_that_was_tried_only_where_it_is(open_, most):
-    found = Answer(kept=(1, 8), missed=(), open=open_, lower=8, upper=None)
-    said = find.statement(found, SimpleNamespace(name=load.counted))
-    assert said.startswith("the line is kept with 8 users") and ("the most that was tried" in said) == most
-    assert all(f"not sure with {users} users" in said for users in open_)

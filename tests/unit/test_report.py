@@ -17,6 +17,7 @@ from servebench import claims, configuration, schema, tables, verdicts
 from servebench.marks import mark
 from servebench.report import choice, content, evaluated, first, published
 from servebench.report import page as page_
+from servebench.verdicts.leaders import PAIRED
 from servebench.words import LANGUAGES, labels, marks, spoken
 from servebench.words import claims as spoken_claims
 from servebench.words.numbers import digits, span
@@ -224,12 +225,16 @@ def test_a_level_is_shown_as_certain_from_a_confidence_of_95_percent_and_never_w
 def test_settings_that_differ_in_one_thing_stand_as_a_table() -> None:
     far = {"setting": "llama-np16", "users": 4, "output_tok_s_min": 202.0, "output_tok_s_max": 207.0}
     content_of, _ = made({"setting": "llama-np4", "users": 4}, far)
-    (claim,) = claims.of(content_of, "main", "pair")
+    claim, *_ = found = claims.of(content_of, "main", "pair")
+    assert [claim.figure for claim in found] == list(PAIRED)
     fold = content.pairs(content_of, "main")
     assert fold is not None and len(fold.rows) == 1
     names = {claim.values["first"], claim.values["second"]}
     assert set(fold.rows[0][:2]) == names == {"llama-np4", "llama-np16"}
     assert fold.rows[0][2] == {"en": "the number of slots", "ja": "同時処理数"}
+    assert [text["en"] for text in fold.rows[0][4:]] == [
+        *("0.50 ×: too few repeats", "1.00 ×: too few repeats", "1.00 ×: too few repeats"),
+    ]
     assert content.pairs({}, "main") is None
 
 
@@ -254,10 +259,10 @@ def test_the_first_use_of_each_term_leads_to_the_glossary_and_no_other() -> None
 
 
 def test_every_kind_of_claim_has_a_place_on_the_page() -> None:
-    of_their_own = {"coverage", "capacity", "leader", "pair", "level", "choice", "outdone", "objective"} | set(
-        page_.ANSWERS
-    )
-    assert of_their_own | set(page_.OTHERS) == set(claims.KINDS)
+    of_their_own = {"coverage", "capacity", "leader", "pair", "level", "choice", "outdone", "objective", "schedule"}
+    of_their_own |= {"highest", *page_.ANSWERS}  # `highest` stands below a chart
+    of_other_pages = {"once", "rate", "size"}  # of one load, of its search, of two experiments
+    assert of_their_own | of_other_pages | set(page_.OTHERS) == set(claims.KINDS)
     assert not of_their_own & set(page_.OTHERS)
 
 

@@ -18,6 +18,7 @@ from servebench.marks import mark
 from servebench.report import choice
 from servebench.tables import derived
 from servebench.tables.files import table
+from servebench.verdicts.leaders import FIGURES, PAIRED
 from servebench.words import LANGUAGES, labels
 from servebench.words.claims import said
 
@@ -158,7 +159,7 @@ def test_a_clear_lead_of_many_cells_is_claimed_with_its_error_rate() -> None:
     leader = only(concluded(plan, rows), "leader", figure="output_tok_s", users=8)
     assert (leader.verdict, leader.values["first"], leader.error_rate) == ("ahead", "llama-np64", 0.05)
     assert leader.values["percent"] == pytest.approx(50)
-    pair = only(concluded(plan, rows), "pair", users=8)
+    pair = only(concluded(plan, rows), "pair", users=8, figure="output_tok_s")
     assert (pair.verdict, pair.values["ratio"], pair.values["differs"]) == ("higher", pytest.approx(1.5), ["slots"])
 
 
@@ -170,7 +171,7 @@ def test_another_model_is_not_ranked_among_the_others_and_no_pair_with_them() ->
     rows = [*both(plan, "llama-np4", 8, output_tok_s=900.0), *both(plan, "llama-np16", 8), *both(plan, "llama-np64", 8)]
     found = concluded(plan, rows)
     assert only(found, "leader", figure="output_tok_s").values["excluded"] == ["llama-np4"]
-    assert [claim.subjects for claim in found if claim.kind == "pair"] == [["llama-np64", "llama-np16"]]
+    assert [c.subjects for c in found if c.kind == "pair"] == 3 * [["llama-np64", "llama-np16"]]
 
 
 def test_settings_that_differ_in_several_things_are_no_pair() -> None:
@@ -199,10 +200,10 @@ def test_servers_that_make_other_prompts_differ_in_that_too_and_the_leader_says_
         made = derived.settings(table("measurements", rows), plan.rounds, table("prompt_lengths", lengths))
         return concluded(plan, rows, settings=made)
 
-    assert only(found(0), "pair").values["differs"] == ["engine"]
+    assert only(found(0), "pair", figure="ttft_p95_s").values["differs"] == ["engine"]
     other = mark("other_prompt_tokens", than="llama-np16", tokens=21.0)
     assert other not in only(found(0), "leader", figure="output_tok_s").caveats
-    assert only(found(21), "pair").values["differs"] == ["engine", "prompt_tokens"]
+    assert only(found(21), "pair", figure="ttft_p95_s").values["differs"] == ["engine", "prompt_tokens"]
     assert other in only(found(21), "leader", figure="output_tok_s").caveats
     assert other in only(found(21), "level", subjects=["llama-np64"]).caveats
 
@@ -326,13 +327,14 @@ VALUES: Mapping[str, Any] = {
     **{"persons": [[10, 1.5, 1.6], ["exp:30", 1.0, 1.0]], "hours": 730, "used_percent": 100.0},
     **{"percents": [50.0, 60.0], "stream_tok_s": 90.0, "gb_s": 300.0, "source": "copied"},
     **{"price": 1.42, "minutes": 10, "gib": 23.4, "slots": 16, "base_users": 16},
+    **{"pairs": 4, "apart": 2, "round": 2, "output_tok_s": 120.0},
 }
 
 
 @pytest.mark.parametrize(("kind", "verdict"), [(kind, verdict) for kind, has in KINDS.items() for verdict in has])
 def test_every_verdict_has_words_in_both_languages(kind: str, verdict: str) -> None:
     values = {name: VALUES[name] for name in KINDS[kind][verdict]}
-    for figure in ("output_tok_s", "user_tok_s"):
+    for figure in PAIRED if kind in ("pair", "size") else FIGURES:
         texts = said(Claim(kind=kind, verdict=verdict, subjects=["a"], users=8, figure=figure, values=values))
         assert set(texts) == set(LANGUAGES)
         for text in texts.values():

@@ -21,10 +21,12 @@ from servebench.report.page import page
 from servebench.tables import derived
 from servebench.tables.catalogue import SCHEMAS
 from servebench.tables.files import table
+from servebench.verdicts.objectives import at_rates, stated
 from servebench.words.claims import said
 from servebench.words.marks import translated
 
 USERS = tuple(range(1, 14))
+TICK = {"second": 0, "running": 1.0, "output_tok_s": 1.0}
 NAMES = ("llama-np16", "llama-np64")
 
 
@@ -87,7 +89,10 @@ def test_a_lead_by_short_replies_is_said_with_their_lengths() -> None:
     plan = plan_of(dict.fromkeys(NAMES, USERS))
     rows = many(plan, {"llama-np16": 100.0}) + many(plan, {"llama-np64": 300.0}, output_tokens_mean=3.0)
     found = concluded(plan, rows)
-    for claim in (only(found, "leader", figure="output_tok_s", users=8), only(found, "pair", users=8)):
+    for claim in (
+        only(found, "leader", figure="output_tok_s", users=8),
+        only(found, "pair", users=8, figure="output_tok_s"),
+    ):
         assert "reply_lengths_differ" in {caveat.kind for caveat in claim.caveats}
         assert "Marks: " in said(claim)["en"] and "注意事項：" in said(claim)["ja"]
 
@@ -95,7 +100,7 @@ def test_a_lead_by_short_replies_is_said_with_their_lengths() -> None:
 def test_replies_that_differ_by_less_than_a_fifth_are_alike() -> None:
     plan = plan_of(dict.fromkeys(NAMES, USERS))
     rows = many(plan, {"llama-np16": 100.0}) + many(plan, {"llama-np64": 300.0}, output_tokens_mean=115.0)
-    assert not only(concluded(plan, rows), "pair", users=8).caveats
+    assert not only(concluded(plan, rows), "pair", users=8, figure="output_tok_s").caveats
 
 
 def test_another_workload_is_another_job_and_no_faster_server() -> None:
@@ -293,7 +298,7 @@ def test_a_gap_below_is_no_denial_of_the_miss_above() -> None:
         values={
             **{"objective": "line", "spans": [[1, 2], [8, 16]], "gaps": [4], "open": [], "unbroken": 2},
             **{"requests_s": None, "loop": "closed"},
-            **{"most": 16, "misses": 18, "measurements": 12, "valid": True},
+            **{"most": 16, "misses": 18, "measurements": 12, "valid": True, "discarded": []},
         },
     )
     assert "not with more" not in said(claim)["en"] and "misses the target with 4 users." in said(claim)["en"]
@@ -319,12 +324,46 @@ def test_an_open_loop_is_asked_requests_a_second_and_serves_no_users() -> None:
         for one in both(plan, name, n, output_tok_s=output[name], e2e_mean_s=5.0, joules_per_token=2.0)
     ]
     found = concluded(plan, rows)
-    assert {claim.kind for claim in found} == {"coverage", "level", "cost", "energy", "score"}
+    assert {claim.kind for claim in found} == {"coverage", "level", "schedule", "pair", "cost", "energy", "score"}
+    assert {claim.figure for claim in found if claim.kind == "pair"} == {"user_tok_s", "ttft_p95_s"}
     assert {claim.verdict for claim in found if claim.kind == "level"} == {"met"}
     english, japanese = texts(found)
-    assert english.count("At 4 requests/s (16 connections at the start)") == 6 and "user" not in english
-    assert japanese.count("毎秒 4 件の依頼（開始時の接続 16 本）で") == 6 and " 人" not in japanese
-    assert {claim.kind for claim in verdicts.headline(found)} == {"level", "score"}
+    assert english.count("At 4 requests/s (16 connections at the start)") == 10 and "user" not in english
+    assert japanese.count("毎秒 4 件の依頼（開始時の接続 16 本）で") == 10 and " 人" not in japanese
+    assert {claim.kind for claim in verdicts.headline(found)} == {"level", "schedule", "score"}
+
+
+def test_a_rate_and_a_trace_say_of_each_objective_whether_it_is_kept_and_never_speak_of_users() -> None:
+    limits = {"chat": {"ttft_p95_s": 2.0}, "strict": {"ttft_p95_s": 0.5}, "near": {"ttft_p95_s": 1.01}}
+    objectives = {name: Objective(limits=limit, min_targets=20) for name, limit in limits.items()}
+    for mode, rate, words in (("open", 4.0, "At 4 requests/s"), ("trace", None, "Replaying its trace")):
+        plan = msgspec.structs.replace(opened(NAMES[:1], (16,), mode=mode, rate=rate), objectives=objectives)
+        found = concluded(plan, both(plan, "llama-np16", 16))  # TTFT p95 1 s in both rounds
+        told = {c.values["objective"]: c for c in found if c.kind == "schedule"}
+        assert {name: claim.verdict for name, claim in told.items()} == {
+            **{"chat": "kept", "strict": "missed", "near": "open"},
+        }
+        assert (told["chat"].confidence, told["near"].confidence) == (0.95, None)
+        for claim in told.values():
+            assert said(claim)["en"].startswith(f"{words} (16 connections at the start), ")
+            assert "user" not in said(claim)["en"] and " 人" not in said(claim)["ja"]
+        few = concluded(plan, both(plan, "llama-np16", 16, target_requests=7))
+        assert {claim.verdict for claim in few if claim.kind == "schedule"} == {"open"}, "7 of 20 requests"
+        weak = {"valid": False, "invalid_reasons": [mark("device_throttled", throttles=120, samples=120)]}
+        (chat, *_) = [c for c in concluded(plan, both(plan, "llama-np16", 16, **weak)) if c.kind == "schedule"]
+        assert chat.values["valid"] is False and "not all valid" in said(chat)["en"]
+
+
+def test_a_search_by_rate_is_answered_in_requests_a_second() -> None:
+    """Steps of a sixteenth of 0.5 requests/s: 16 is 0.5, and 20 is 0.625, which misses."""
+    plan = opened(NAMES[:1], (16,), rate=0.5)
+    rows = [*both(plan, "llama-np16", 16), *both(plan, "llama-np16", 20, ttft_p95_s=9.0, ttft_p50_s=8.0)]
+    claim = stated(plan.settings["llama-np16"], "line", Objective.of(plan.line), rows, discarded=())
+    rate = at_rates(claim, lambda step: 0.5 * step / 16)
+    assert (rate.kind, rate.verdict, rate.users) == ("rate", "bracketed", None)
+    assert (rate.values["most"], rate.values["misses"], rate.values["spans"]) == (0.5, 0.625, [[0.5, 0.5]])
+    assert "keeps the target at 0.5 requests/s; at 0.625 it misses it" in said(rate)["en"]
+    assert "毎秒 0.5 件" in said(rate)["ja"] and "user" not in said(rate)["en"] and " 人" not in said(rate)["ja"]
 
 
 def test_users_who_send_whatever_the_server_does_decide_the_output_and_wait_for_no_slot() -> None:
@@ -332,7 +371,8 @@ def test_users_who_send_whatever_the_server_does_decide_the_output_and_wait_for_
     rows = many(plan, {"llama-np16": 100.0, "llama-np64": 150.0})
     rows += [one for name in NAMES for n in (16, 32) for one in both(plan, name, n)]
     found = concluded(plan, rows)
-    assert {claim.kind for claim in found} & {"leader", "pair", "queue", "people"} == set()
+    assert {claim.kind for claim in found} & {"leader", "queue", "people"} == set()
+    assert {claim.figure for claim in found if claim.kind == "pair"} == {"user_tok_s", "ttft_p95_s"}
     assert only(found, "capacity", subjects=["llama-np16"]).users == 32
 
 
@@ -349,7 +389,7 @@ def test_all_else_in_which_the_rows_of_a_pair_differ_is_named() -> None:
     old = {"engine_version": "b4000", "engine_build": "old", "model_sha256": "a" * 64, "protocol": 1, "device": "n1/0"}
     new = {"engine_version": "b9000", "engine_build": "new", "model_sha256": "b" * 64, "protocol": 2, "device": "n2/7"}
     rows = many(plan, {"llama-np16": 100.0}, **old) + many(plan, {"llama-np64": 150.0}, **new)
-    pair = only(concluded(plan, rows), "pair", users=8)
+    pair = only(concluded(plan, rows), "pair", users=8, figure="output_tok_s")
     assert pair.values["differs"] == ["slots", "engine_version", "model_sha256", "device", "protocol"]
     told = said(pair)
     assert "the number of slots, the version of the server software, the content of the model file" in told["en"]
@@ -367,7 +407,9 @@ def test_other_cpus_are_a_difference_and_with_other_slots_no_pair() -> None:
     found = concluded(plan, many(plan, {"llama-np16": 100.0, "llama-np64": 150.0}))
     assert not [claim for claim in found if claim.kind == "pair"]
     plan = changed(plan, "llama-np64", slots=16)
-    pair = only(concluded(plan, many(plan, {"llama-np16": 100.0, "llama-np64": 150.0})), "pair", users=8)
+    pair = only(
+        concluded(plan, many(plan, {"llama-np16": 100.0, "llama-np64": 150.0})), "pair", users=8, figure="output_tok_s"
+    )
     assert pair.values["differs"] == ["cpus.server"] and "the CPUs of the server" in said(pair)["en"]
 
 
@@ -389,7 +431,7 @@ def test_a_lead_with_cached_prompts_says_so(share: float, told: bool) -> None:
     about = {"subjects": ["llama-np64"]}
     for claim in (
         only(found, "leader", figure="output_tok_s", users=8),
-        only(found, "pair", users=8),
+        only(found, "pair", users=8, figure="output_tok_s"),
         only(found, "capacity", **about),
         only(found, "people", **about),
         only(found, "cost", verdict="per_token", **about),
@@ -449,6 +491,37 @@ def test_what_was_discarded_is_named_with_the_first_claims() -> None:
     assert "Discarded on record: llama-np16 with 16 users (6)." in said(first)["en"]
     assert "llama-np16 16 人（6 件）" in said(first)["ja"]
     assert verdicts.headline(concluded(plan, rows))[0].kind != "coverage"
+    plan = msgspec.structs.replace(plan, searched=("llama-np16",))
+    found = concluded(plan, rows, discarded=table("discarded", thrown))
+    for claim in (only(found, "capacity"), only(found, "objective")):  # what it says of the setting says that too
+        assert claim.values["discarded"] == [["llama-np16", 16, 6]]
+        assert "Discarded on record: llama-np16 with 16 users (6)." in said(claim)["en"]
+    assert only(concluded(plan, rows), "capacity").values["discarded"] == []
+
+
+def test_a_pair_of_equal_outputs_may_differ_in_what_a_user_waits_and_says_which_figure_it_is_about() -> None:
+    plan = plan_of(dict.fromkeys(NAMES, USERS))
+    slow = {"ttft_p95_s": 1.5, "ttft_p50_s": 0.8}
+    rows = many(plan, {"llama-np16": 100.0}) + many(plan, {"llama-np64": 100.0}, **slow)
+    found = concluded(plan, rows)
+    output, wait = (only(found, "pair", users=8, figure=name) for name in ("output_tok_s", "ttft_p95_s"))
+    assert (output.verdict, wait.verdict, wait.values["ratio"]) == ("not_beyond_noise", "higher", pytest.approx(1.5))
+    assert "the TTFT p95 of llama-np64 was 1.50 times that of llama-np16" in said(wait)["en"]
+    assert "最初の文字までの時間" in said(wait)["ja"] and "output" not in said(wait)["en"]
+    assert "times the output of" in said(output)["en"] and "合計出力" in said(output)["ja"]
+
+
+def test_the_course_that_is_shown_is_of_the_highest_valid_measurement() -> None:
+    plan = plan_of(dict.fromkeys(NAMES, (8,)))
+    weak = {"valid": False, "invalid_reasons": [mark("device_throttled", throttles=120, samples=120)]}
+    rows = [*both(plan, "llama-np16", 8), *both(plan, "llama-np64", 8, output_tok_s=900.0, **weak)]
+    names = SCHEMAS["timeline"].names
+    seconds = [
+        dict.fromkeys(names) | {name: one[name] for name in ("run", "setting", "users", "round")} | TICK for one in rows
+    ]
+    claim = only(concluded(plan, rows, timeline=table("timeline", seconds)), "highest")
+    assert (claim.subjects, claim.values["valid"], claim.values["output_tok_s"]) == (["llama-np16"], True, 100.0)
+    assert not [claim for claim in concluded(plan, rows) if claim.kind == "highest"]
 
 
 def test_one_user_one_request_and_one_person_are_said_in_the_singular() -> None:

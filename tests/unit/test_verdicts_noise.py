@@ -37,7 +37,9 @@ def test_of_equal_settings_hardly_any_page_recommends_one_or_calls_one_outdone(k
     assert max(vars(found).values()) <= 0.05 + 0.025  # 40 pages: at most three
 
 
-def test_a_true_lead_is_recommended_and_a_setting_that_serves_a_third_is_outdone_unless_it_is_faster_somewhere() -> None:
+def test_a_true_lead_is_recommended_and_a_setting_that_serves_a_third_is_outdone_unless_it_is_faster_somewhere() -> (
+    None
+):
     assert choices.rates(choices.Page(4, 7, 2, "equal", lead=0.2), pages=15).recommended > 0.5
     assert choices.rates(choices.Page(2, 6, 2, "equal", serves=3), pages=30).fewer_users > 0.5
     assert choices.rates(choices.Page(2, 6, 2, "equal", serves=3, trade=0.2), pages=30).fewer_users == 0

@@ -27,14 +27,14 @@ def test_the_levels_that_met_the_line_are_the_published_ones(found: list[Claim])
     assert met == published
 
 
-@pytest.mark.parametrize("users", [2, 4, 8, 16, 32, 64])
-def test_vllm_has_the_highest_output_from_two_users_on(found: list[Claim], users: int) -> None:
+@pytest.mark.parametrize("users", [4, 8, 16, 32, 64])
+def test_vllm_has_the_highest_output_from_four_users_on(found: list[Claim], users: int) -> None:
     leader = only(found, "leader", run="main", figure="output_tok_s", users=users)
     assert (leader.verdict, leader.values["first"]) == ("ahead", "vllm-bf16")
 
 
-def test_nobody_leads_with_one_user_and_the_only_one_at_128_is_not_called_fastest(found: list[Claim]) -> None:
-    assert only(found, "leader", run="main", figure="output_tok_s", users=1).verdict == "tied"
+def test_nobody_leads_with_one_or_two_users_and_the_only_one_at_128_is_not_called_fastest(found: list[Claim]) -> None:
+    assert {only(found, "leader", run="main", figure="output_tok_s", users=n).verdict for n in (1, 2)} == {"tied"}
     assert only(found, "leader", run="main", figure="output_tok_s", users=128).verdict == "only_one"
 
 
@@ -45,7 +45,7 @@ def test_a_gap_below_is_no_capacity(found: list[Claim]) -> None:
 
 def test_a_ratio_whose_interval_excludes_one_is_not_said_to_be_within_repeats(found: list[Claim]) -> None:
     """64 slots against 16 with 16 users: 0.46, but of a large family."""
-    pair = only(found, "pair", subjects=["llama-np64", "llama-np16"], users=16)
+    pair = only(found, "pair", subjects=["llama-np64", "llama-np16"], users=16, figure="output_tok_s")
     assert (pair.verdict, round(pair.values["ratio"], 2)) == ("not_beyond_noise", 0.46)
     assert pair.values["high"] < 1
     told = said(pair)

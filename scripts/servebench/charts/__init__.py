@@ -73,7 +73,7 @@ CHARTS: Mapping[str, Chart] = {
         Chart("ratios", CHANGES, ("group", "name", "text", "marks")),
         Chart("memory", MEANS, ("name", "part", "size"), ("memory",)),
         Chart("quality", ANSWERS, ("measure", "target", "repeat", "score", "difference"), ("score",), of_runs=False),
-        Chart("timeline", TRUST, ("second", "running", "output_tok_s", "foreign_utilisation")),
+        Chart("timeline", TRUST, ("second", "running", "output_tok_s", "foreign_utilisation"), ("highest",)),
         Chart("unstable", TRUST, ("name", "kind", "text")),
         Chart("client_error", TRUST, ("variant", "users", "error")),
     )

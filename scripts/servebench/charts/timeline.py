@@ -15,8 +15,8 @@ from servebench.words.marks import starred
 
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
-    """Read the seconds of the run's measurement with the highest output from `timeline`, without the last, partial."""
-    best = _highest(tables, run)
+    """Read the seconds of the run's measurement that is shown from `timeline`, without the last, partial."""
+    best = _shown(tables, run)
     if best is None:
         return []
     ours = [row for row in rows_of(tables, "timeline", run) if _key(row) == _key(best)]
@@ -24,11 +24,10 @@ def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
     return [row | {"engine": best["engine_kind"]} for row in ours[:-1]]
 
 
-def _highest(tables: Mapping[str, pa.Table], run: str) -> Row | None:
-    """Find the row of `measurements` with the highest output among those in `timeline`."""
-    there = {_key(row) for row in rows_of(tables, "timeline", run)}
-    rows = [row for row in rows_of(tables, "measurements", run) if row["output_tok_s"] is not None]
-    return max((row for row in rows if _key(row) in there), key=lambda row: row["output_tok_s"], default=None)
+def _shown(tables: Mapping[str, pa.Table], run: str) -> Row | None:
+    """Find the row of `measurements` that the claim of kind `highest` is about; None without one."""
+    places = [(c.subjects[0], c.users, c.values["round"]) for c in claims.of(tables, run, "highest")]
+    return next((row for row in rows_of(tables, "measurements", run) if _key(row) in places), None)
 
 
 def _key(row: Row) -> tuple[Any, ...]:
@@ -37,7 +36,7 @@ def _key(row: Row) -> tuple[Any, ...]:
 
 def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
     """Draw three plots over the same seconds; the window is shaded."""
-    best, rows = _highest(tables, run), points(tables, run)
+    best, rows = _shown(tables, run), points(tables, run)
     values: dict[str, Any] = {name: best[name] if best else "–" for name in ("setting", "round")}
     scheduled = best is not None and best["setting"] in claims.of_schedules(tables, run)
     load = f"charts.load.{'connections' if scheduled else 'users'}"

@@ -17,6 +17,7 @@ from servebench.sessions.searching import Evidence
 from servebench.store import measurements
 from servebench.tables.files import rows_of
 from servebench.verdicts.choices import choices, worth_more_rounds
+from servebench.verdicts.levels import discards
 from servebench.verdicts.objectives import stated
 from servebench.words.claims import said
 
@@ -30,7 +31,9 @@ def found(plan_json: str, results: Path) -> list[dict[str, Any]]:
     for setting in plan.searchable.values():
         table = _measured(plan, results, setting)
         if rows := rows_of({"measurements": table}, "measurements"):
-            claims += [stated(setting, name, objective, rows) for name, objective in plan.judged_by.items()]
+            discarded = {"discarded": tables.discarded(measurements.Store(results / plan.experiment).discarded())}
+            thrown = discards(discarded, plan, setting.run, setting.name)
+            claims += [stated(setting, name, objective, rows, thrown) for name, objective in plan.judged_by.items()]
     for claim in claims:
         log.info("%s", said(claim)["en"])
     return [msgspec.to_builtins(claim) for claim in claims]

@@ -12,9 +12,9 @@ from rich.table import Table
 
 from servebench.faults import Fault
 from servebench.machine.untrusted import printable
-from servebench.report.comparison import Comparison, compare, read, sizes
+from servebench.report.comparison import Comparison, compare, read
 from servebench.verdicts.across import PARTS
-from servebench.words.claims import said_pair
+from servebench.words.claims import said, said_pair
 from servebench.words.numbers import digits
 
 
@@ -28,8 +28,8 @@ def command(first: str, second: str, out: Path | None, asked: Sequence[str] = ()
     console = Console(soft_wrap=False)
     if not console.is_terminal:
         console = Console(width=160)
-    for said in sizes(found):
-        console.print(said["en"], markup=False, highlight=False)
+    for size in found.sizes:
+        console.print(said(size)["en"], markup=False, highlight=False)
     console.print(table(found))
     for line in notes(found):
         console.print(printable(line), markup=False)
@@ -53,8 +53,8 @@ def table(found: Comparison) -> Table:
         place = (pair.run, pair.setting, pair.users)
         mark = " *" if pair.marks else ""
         head = ("", "") if place == before else (f"{pair.run} {pair.setting}{mark}", str(pair.users))
-        said = said_pair(pair.claim)["en"]
-        made.add_row(*map(escape, (*head, pair.figure, pair.first, pair.second, digits(pair.ratio), said)))
+        verdict = said_pair(pair.claim)["en"]
+        made.add_row(*map(escape, (*head, pair.figure, pair.first, pair.second, digits(pair.ratio), verdict)))
         before = place
     return made
 

@@ -6,24 +6,29 @@ import dataclasses
 import json
 from pathlib import Path
 from secrets import randbits
+from typing import Any
 
 import msgspec
 from rich.console import Console
 
 from servebench.capacity.judging import CONFIDENCE
-from servebench.capacity.search import STEPS, Answer, Search, answer, wanted
+from servebench.capacity.search import STEPS, Search, answer, wanted
+from servebench.claims import Claim
 from servebench.cli import load
 from servebench.faults import Fault
 from servebench.load import calibrate, figures
 from servebench.load.calibration import Calibration
 from servebench.load.endpoint import Endpoint
 from servebench.load.line import Line
+from servebench.load.measurement import LoadMeta, Measurement
 from servebench.load.modes import MODES
 from servebench.load.objective import Objective, Outcome
 from servebench.load.records import write_measurement
 from servebench.load.workload import Workload
 from servebench.machine import cache
 from servebench.machine.infrastructure import writable
+from servebench.machine.untrusted import printable
+from servebench.words.claims import said
 
 NAME = "line"
 
@@ -66,19 +71,18 @@ def command(
             side = "too few requests" if outcome.margin is None else "missed" if outcome.missed else "kept"
             missed = f": {', '.join(outcome.missed)}" if outcome.missed else ""
             console.print(f"round {round_}, {levels.name(level)}: {side}{missed}", highlight=False)
-    found = answer(evidence[NAME], paced=workload.way.scheduled)
-    said = statement(found, levels)
-    made = sum(map(len, evidence[NAME].values()))
+    found, claim = answer(evidence[NAME], paced=workload.way.scheduled), levels.concluded()
     content = {
-        "said": said,
+        "said": said(claim)["en"],
+        "claim": msgspec.to_builtins(claim),
         "confidence": CONFIDENCE,
-        "measurements": made,
+        "measurements": claim.values["measurements"],
         **{name: [levels.value(level) for level in getattr(found, name)] for name in ("kept", "missed", "open")},
         "lower": None if found.lower is None else levels.value(found.lower),
         "upper": None if found.upper is None else levels.value(found.upper),
     }
     (out / "capacity.json").write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    Console().print(f"{said} ({made} measurements, {CONFIDENCE:.0%} confidence)", highlight=False, soft_wrap=True)
+    Console().print(printable(said(claim)["en"]), markup=False, highlight=False, soft_wrap=True)
     return 0 if found.lower is not None or found.upper is not None else 1
 
 
@@ -93,6 +97,7 @@ class _Levels:
         least = max(workload.min_targets or 0, self.objective.requests)
         self.workload = dataclasses.replace(workload, min_targets=least)
         self.known: Calibration | None = calibrate.known(cache.root(), processes=processes)
+        self.summaries: dict[tuple[int, int], dict[str, Any]] = {}
 
     def value(self, level: int) -> float:
         """Return the users, or the requests per second, of a level."""
@@ -112,39 +117,29 @@ class _Levels:
         if kept := load.read_kept(folder):
             if not load.is_of(kept.meta, self.endpoint, workload, users):
                 raise Fault(f"--out: {folder} holds a measurement of another load; name another folder, or remove it")
-            return self._judged(figures.measurement_figures(kept.requests, kept.chunks, kept.meta, self.line))
+            return self._judged(level, round_, self._figures(kept), kept.meta)
         number = self.seed + 1000 * round_ + level
         made = load.measured_now(
             self.endpoint, workload, users, processes=self.processes, seed=self.seed + round_, number_seed=number
         )
-        found = figures.measurement_figures(
-            made.requests,
-            made.chunks,
-            made.meta,
-            self.line,
-            calibrated_users=self.known.max_users if self.known else None,
-        )
+        found = self._figures(made)
         summary = {**found, "meta": msgspec.to_builtins(made.meta), "calibration": msgspec.to_builtins(self.known)}
         write_measurement(folder, made.requests, made.chunks, summary)
-        return self._judged(found)
+        return self._judged(level, round_, found, made.meta)
 
-    def _judged(self, found: dict[str, object]) -> Outcome:
+    def concluded(self) -> Claim:
+        """State the answer by all that was measured: in users, or in requests per second."""
+        from servebench.tables import loaded  # not before the load: importing takes time
+        from servebench.verdicts.objectives import at_rates, stated
+
+        setting, rows = loaded.searched(self.summaries)
+        claim = stated(setting, NAME, self.objective, rows, discarded=())
+        return claim if self.workload.rate is None else at_rates(claim, self.value)
+
+    def _figures(self, made: Measurement) -> dict[str, Any]:
+        most = self.known.max_users if self.known else None
+        return figures.measurement_figures(made.requests, made.chunks, made.meta, self.line, calibrated_users=most)
+
+    def _judged(self, level: int, round_: int, found: dict[str, Any], meta: LoadMeta) -> Outcome:
+        self.summaries[level, round_] = msgspec.to_builtins({**found, "meta": meta})
         return self.objective.outcome(found)
-
-
-def statement(found: Answer, levels: _Levels) -> str:
-    """Say where the line is kept."""
-    name = levels.name
-    kept = ", ".join(name(low) if low == high else f"{name(low)} to {name(high)}" for low, high in found.spans())
-    if found.lower is None:
-        if found.upper is None:
-            return "where the line is kept cannot be said"
-        said = f"the line is surely kept at none of what was tried; missed with {name(found.upper)}"
-    else:
-        most = max(found.open, default=0) < found.lower
-        above = f"; missed with {name(found.upper)}" if found.upper else "; the most that was tried" if most else ""
-        said = f"the line is kept with {name(found.lower)}{above}; kept with {kept}"
-    for what, which in (("missed below that with", found.gaps), ("not sure with", found.open)):
-        if which:
-            said += f"; {what} {', '.join(map(name, which))}"
-    return said

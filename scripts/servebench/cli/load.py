@@ -119,7 +119,7 @@ def command(
             write_measurement(folder, measured.requests, measured.chunks, summary)
         if not sweep:
             _print_summary(Console(), endpoint.model, measured, found, known, processes)
-    levels = judged(summaries, out.name, line)
+    levels, once = judged(summaries, out.name, line)
     no_figures = ("turns", "meta", "calibration")
     rows = [
         {name: value for name, value in summary.items() if name not in no_figures}
@@ -129,8 +129,8 @@ def command(
     if sweep:
         _write_csv(out / "sweep.csv", rows)
         Console().print(_sweep_table(f"{endpoint.model} · {workload.mode}", rows))
-    for level in levels:
-        Console().print(printable(claims.said(level)["en"]), markup=False, highlight=False, soft_wrap=True)
+    for claim in (*levels, once) if sweep else levels:
+        Console().print(printable(claims.said(claim)["en"]), markup=False, highlight=False, soft_wrap=True)
     names = "sweep.csv, users-*/" if sweep else "summary.json, requests.parquet, chunks.parquet"
     Console().print(f"written to {out}/: {names}", highlight=False, soft_wrap=True)
     if table is not None:
@@ -279,14 +279,17 @@ def counted(count: int, mode: str = "closed") -> str:
     return f"{count} {one}{'' if count == 1 else 's'}"
 
 
-def judged(summaries: Sequence[Mapping[str, Any]], experiment: str, line: line_.Line) -> list[Claim]:
-    """Conclude from each measurement of a load, given as the content of its summary.json, whether the line was met."""
+def judged(summaries: Sequence[Mapping[str, Any]], experiment: str, line: line_.Line) -> tuple[list[Claim], Claim]:
+    """Conclude whether each measurement of a load met the line, and what they come to.
+
+    summaries: the content of each summary.json.
+    """
     from servebench.tables import loaded  # not before the load: importing takes time
-    from servebench.verdicts.levels import levels
+    from servebench.verdicts.levels import levels, once
 
     plan, tables = loaded.tables_of(summaries, experiment, line, name=None)
     found = {claim.users: claim for claim in levels(tables, plan)}
-    return [found[summary["meta"]["users"]] for summary in summaries]
+    return [found[summary["meta"]["users"]] for summary in summaries], once(plan, list(found.values()))
 
 
 def _failed(found: dict[str, Any]) -> int:

@@ -23,13 +23,9 @@ from servebench.plan import Plan, Setting
 from servebench.plan.layout import RESULTS, Layout
 from servebench.tables import loaded
 from servebench.tables.files import Row, rows_of
-from servebench.verdicts.across import Matched, across
-from servebench.words import spoken
-from servebench.words.numbers import digits, span
-
-STOP, DASH = {"en": ".", "ja": "。"}, {"en": "–", "ja": "〜"}
-FIGURES = ("output_tok_s", "user_tok_s", "ttft_p95_s")
-
+from servebench.verdicts.across import BEYOND, Matched, across, sizes
+from servebench.verdicts.leaders import comparable
+from servebench.words.numbers import span
 
 # Measured conditions that must agree, beside the plan's settings, for a difference to be due to what is compared.
 MEASURED = ("machine", "fingerprint", "engine_version", "engine_build", "engine_pin", "model_sha256", "protocol")
@@ -40,9 +36,6 @@ LEFT_OUT = {
     *("name", "run", "users", "engine.key", "engine.environment", "engine.image", "engine.pin"),
     *("model.key", "model.identity"),
 }
-
-
-BEYOND = ("higher", "lower")  # verdicts on a difference beyond repeat noise
 
 
 Range = tuple[float | None, float | None]  # the smaller and the larger of the rounds
@@ -104,11 +97,12 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Hold the pairs of figures of two experiments, and the conditions in which they differ."""
+    """Hold the pairs of figures of two experiments, what they come to, and the conditions in which they differ."""
 
     first: Experiment
     second: Experiment
     pairs: Sequence[Pair]
+    sizes: Sequence[Claim]
     differences: Sequence[Difference]
     only: tuple[int, int]  # settings × users that only the first, only the second has measured
 
@@ -155,11 +149,8 @@ def compare(first: Experiment, second: Experiment, asked: Collection[str] = ()) 
             f"{first.folder} and {second.folder}: no setting of the same name, or the same in all but its name, was"
             " measured with the same number of users in both"
         )
-    claims: dict[tuple[str | None, str, int | None, str], Claim] = {
-        (claim.run, claim.values["second"], claim.users, figure): claim
-        for figure in FIGURES
-        for claim in across(first.tables, second.tables, _fit(matched, figure), figure, asked)
-    }
+    found = list(across(first.tables, second.tables, matched, asked))
+    claims = {(claim.run, claim.values["second"], claim.users, claim.figure): claim for claim in found}
     return Comparison(
         first=first,
         second=second,
@@ -171,17 +162,12 @@ def compare(first: Experiment, second: Experiment, asked: Collection[str] = ()) 
                 claims.get((m.one.run, m.one.name, m.users, figure)),
             )
             for m in matched
-            for figure in FIGURES
-            if _fit([m], figure)
+            for figure in comparable(m.one, m.other)
         ],
+        sizes=list(sizes(found)),
         differences=list(_differences(first, second, list({(m.one.name, m.other.name): m for m in matched}.values()))),
         only=(len(one) - len(matched), len(other) - len(matched)),
     )
-
-
-def _fit(matched: Sequence[Matched], figure: str) -> list[Matched]:
-    """Keep the matches whose figure says something of the servers: a schedule decides what they put out."""
-    return [m for m in matched if figure != FIGURES[0] or not (m.one.paced or m.other.paced)]
 
 
 def _matches(first: Experiment, second: Experiment) -> Iterator[tuple[Setting, Setting]]:
@@ -267,24 +253,3 @@ def counts(comparison: Comparison, figure: str) -> dict[str, int]:
     verdicts = [pair.claim.verdict for pair in comparison.pairs if pair.figure == figure and pair.claim]
     judged = [verdict for verdict in verdicts if verdict in (*BEYOND, "not_beyond_noise")]
     return {"judged": len(judged), "pairs": len(verdicts)} | {verdict: judged.count(verdict) for verdict in BEYOND}
-
-
-def sizes(comparison: Comparison) -> list[dict[str, str]]:
-    """Say how many times as large each figure is in B as in A, at the number of users where most settings compete."""
-    said = []
-    schedules = {(one.run, one.name) for one in comparison.first.plan.settings.values() if one.scheduled}
-    by_users = [pair for pair in comparison.pairs if (pair.run, pair.setting) not in schedules]
-    for figure in FIGURES:
-        known = [pair for pair in by_users if pair.figure == figure and pair.ratio is not None]
-        levels = [pair.users for pair in known]
-        users = max(levels, key=lambda level: (levels.count(level), level), default=None)
-        ratios = sorted(pair.ratio for pair in known if pair.users == users and pair.ratio is not None)
-        if ratios:
-            size = span(ratios[0], ratios[-1])
-            of = spoken("page.compare.settings", settings=len(ratios)) if len(ratios) > 1 else dict.fromkeys(STOP, "")
-            found = {
-                code: spoken(f"page.compare.size.{figure}", users=digits(users), ratio=size.replace("–", dash))[code]
-                for code, dash in DASH.items()
-            }
-            said.append({code: text + of[code] + STOP[code] for code, text in found.items()})
-    return said

@@ -12,33 +12,34 @@ from servebench.report.drawing import Drawing
 from servebench.report.fold import Fold
 from servebench.report.templates import fill
 from servebench.tables.files import Row
+from servebench.verdicts.leaders import PAIRED
 from servebench.words import LANGUAGES, words
+from servebench.words.claims import said
 from servebench.words.numbers import digits
 
 
 def page(found: comparison.Comparison) -> str:
     """Render the page as text; it needs no other file."""
     names = " · ".join(one.plan.experiment for one in (found.first, found.second))
-    sizes = comparison.sizes(found)
+    sizes = list(map(said, found.sizes))
     drawing = Drawing()
-    for figure in comparison.FIGURES:
+    for figure in PAIRED:
         rows = points([pair for pair in found.pairs if pair.figure == figure])
         if not rows:
             continue
         looks = {language: Style(language=language) for language in LANGUAGES}
         made = {language: (look, dumbbell.chart(rows, look, figure)) for language, look in looks.items()}
-        said = {language: " ".join(size[language] for size in sizes) for language in LANGUAGES}
-        drawing.add(f"dumbbell-{figure}", made, said, _listed(figure, rows), figure=figure)
+        finding = {language: " ".join(size[language] for size in sizes) for language in LANGUAGES}
+        drawing.add(f"dumbbell-{figure}", made, finding, _listed(figure, rows), figure=figure)
     return fill(
         "compare.html",
         dict.fromkeys(LANGUAGES, names),
         "",
         drawing.data,
         found=found,
-        sizes=sizes,
         figures=drawing.figures,
         pair_claim=spoken.pair,
-        counts={figure: comparison.counts(found, figure) for figure in comparison.FIGURES},
+        counts={figure: comparison.counts(found, figure) for figure in PAIRED},
         several=len({pair.run for pair in found.pairs}) > 1,
     )
 

@@ -19,6 +19,7 @@ from servebench.report.fold import Fold, Text
 from servebench.schema import rows
 from servebench.tables.files import Row, rows_of
 from servebench.tables.memory import rooms
+from servebench.verdicts.leaders import PAIRED
 from servebench.words import LANGUAGES, labels, words
 from servebench.words.claims import differs, measure
 from servebench.words.marks import told, translated
@@ -151,26 +152,27 @@ def _ends(values: Sequence[int]) -> tuple[int | None, int | None]:
 
 
 def pairs(tables: Mapping[str, pa.Table], run: str) -> Fold | None:
-    """List the settings that differ in one thing, with the ratio of their outputs and what is concluded."""
-    found = claims.of(tables, run, "pair")
+    """List the settings that differ in one thing, with the ratio of each figure and what is concluded of it."""
+    found: dict[tuple[str, str, int | None], dict[str | None, Claim]] = {}
+    for claim in claims.of(tables, run, "pair"):
+        found.setdefault((claim.subjects[0], claim.subjects[1], claim.users), {})[claim.figure] = claim
     if not found:
         return None
     return Fold(
         id=f"pairs-{run}",
         name=words("page.compared.pairs"),
         heads=[words(f"page.compared.{head}") for head in ("first", "second", "differs")]
-        + [words("page.values.users")]
-        + [words(f"page.compared.{head}") for head in ("ratio", "verdict")],
+        + [words("page.values.load")]
+        + [words(f"page.compared.{figure}") for figure in PAIRED],
         rows=[
             (
-                claim.values["first"],
-                claim.values["second"],
-                differs(claim.values["differs"]),
-                digits(claim.users),
-                _ratio(claim),
-                words(f"page.compared.{claim.verdict}"),
+                first,
+                second,
+                differs(next(iter(own.values())).values["differs"]),
+                digits(users),
+                *(_finding(own.get(figure)) for figure in PAIRED),
             )
-            for claim in found
+            for (first, second, users), own in found.items()
         ],
     )
 
@@ -206,10 +208,16 @@ def _charted(column: str, value: Any) -> Text:
     return digits(value) if value is None or isinstance(value, int | float) else str(value)
 
 
-def _ratio(claim: Claim) -> str:
+def _finding(claim: Claim | None) -> Text:
+    """Write a ratio with its interval, and what is concluded from it."""
+    if claim is None:
+        return "–"
     low, high = claim.values.get("low"), claim.values.get("high")
     interval = "" if low is None else f" ({digits(low)}–{digits(high)})"
-    return f"{digits(claim.values['ratio'])} ×{interval}"
+    ratio, verdict = f"{digits(claim.values['ratio'])} ×{interval}", words(f"page.compared.{claim.verdict}")
+    return {
+        code: text.format(ratio=ratio, verdict=verdict[code]) for code, text in words("page.compared.finding").items()
+    }
 
 
 def as_csv(table: pa.Table) -> str:

@@ -21,7 +21,7 @@ from servebench.words.numbers import digits, span
 # The questions of the first screen with the kinds of claims that answer them, and where on the page the rest is.
 QUESTIONS = (
     ("many", ("capacity", "objective", "people")),
-    ("asked", ("level",)),
+    ("asked", ("level", "schedule")),
     ("which", ("choice", "leader")),
     ("right", ("score",)),
 )
@@ -64,7 +64,7 @@ def number(claim: Claim) -> dict[str, Any]:
 
 def _answer(name: str, own: Sequence[Claim]) -> dict[str, Any]:
     chosen = any(claim.kind == "choice" for claim in own)
-    return {"question": name, "claims": own[:MOST], "said": [], "where": CHOSEN if chosen else WHERE[name]}
+    return {"question": name, "claims": own[:MOST], "where": CHOSEN if chosen else WHERE[name]}
 
 
 def scores(tables: Mapping[str, pa.Table], found: Sequence[Claim]) -> dict[str, Any] | None:

@@ -6,7 +6,6 @@ One server in one round: nothing is ranked, and what is said is said of this rou
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import takewhile
 from typing import Any
 
 import pyarrow as pa
@@ -19,12 +18,11 @@ from servebench.report.page import drawn
 from servebench.report.templates import NO_CHARTS, fill
 from servebench.tables import loaded
 from servebench.tables.files import rows_of
-from servebench.words import LANGUAGES, spoken, words
-from servebench.words.numbers import digits
+from servebench.verdicts.levels import MET_ONCE, once
+from servebench.words import LANGUAGES
 
 CURVES = ("output_by_users", "user_by_users", "ttft_by_users")
 TERMS = ("users", "target", "token", "ttft", "output", "window", "round", "warning")
-ONCE = "few_rounds"  # the verdict on a level that was met, but in one round only
 
 
 def page(plan: Plan, tables: Mapping[str, pa.Table]) -> str:
@@ -39,7 +37,7 @@ def page(plan: Plan, tables: Mapping[str, pa.Table]) -> str:
     values = content.values(tables, loaded.RUN)
     valid = {claim.users: claim.values.get("valid") for claim in levels}
     for row in values:
-        if row["state"] == ONCE:
+        if row["state"] == MET_ONCE:
             row["state"] = "once" if valid[row["users"]] else "invalid"
     text = fill(
         "load.html",
@@ -49,7 +47,7 @@ def page(plan: Plan, tables: Mapping[str, pa.Table]) -> str:
         rounds=plan.rounds,
         plan=plan,
         claims=found,
-        first=first.first(tables, plan, loaded.RUN) | _screen(plan, tables, setting, levels, scheduled=scheduled),
+        first=first.first(tables, plan, loaded.RUN) | _screen(plan, tables, setting, levels, once(plan, levels)),
         figures=figures,
         columns=("users", "line", *content.COLUMNS, "backlog_end", "failures", "marks"),
         heads={"line": "load.target"} | ({"users": "load.connections"} if scheduled else {}),
@@ -62,60 +60,23 @@ def page(plan: Plan, tables: Mapping[str, pa.Table]) -> str:
 
 
 def _screen(
-    plan: Plan, tables: Mapping[str, pa.Table], setting: Setting, levels: Sequence[Claim], *, scheduled: bool
+    plan: Plan, tables: Mapping[str, pa.Table], setting: Setting, levels: Sequence[Claim], said: Claim
 ) -> dict[str, Any]:
     """Fill the first screen: the answer, what to try next, and what was measured."""
-    met = list(takewhile(lambda claim: claim.verdict == ONCE, levels))
-    said = _scheduled(setting, levels[0]) if scheduled else _answer(setting.name, met, levels)
-    if any(claim.values.get("valid") is False for claim in levels):
-        note = words("page.load.not_valid")
-        said = {language: text + note[language] for language, text in said.items()}
-    number = (
-        {"users": met[-1].users, "at_least": met == levels, "valid": all(c.values["valid"] for c in met)}
-        if met
-        else None
-    )
+    tried = said.verdict == "most_tried"
     days = sorted(row["started_at"][:10] for row in rows_of(tables, "measurements") if row["started_at"])
     facts = first.facts(tables, plan, loaded.RUN)
     steps: dict[str, dict[str, Any]] = {"load_again": {}}
     if few := next((claim for claim in levels if claim.verdict == "few_requests"), None):
         steps["load_longer"] = {"wanted": few.values["wanted"]}
-    if met == levels and not scheduled:
-        steps["more_users"] = {"users": met[-1].users}
-    question = "asked" if scheduled else "many"
+    if tried:
+        steps["more_users"] = {"users": said.users}
+    question = "asked" if said.verdict == "scheduled" else "many"
+    number = {"users": said.values.get("met"), "at_least": tried, "valid": said.values["valid"]}
     return {
-        "answers": [{"question": question, "claims": [], "said": [said], "where": "h-line"}],
-        "number": None if scheduled else number,
+        "answers": [{"question": question, "claims": [said], "where": "h-line"}],
+        "number": number,
         "named": [],
         "next": list(steps.items()),
         "facts": facts | {"engines": [setting.engine.url], "dates": first.span_of_days(days)},
-    }
-
-
-def _answer(name: str, met: Sequence[Claim], levels: Sequence[Claim]) -> dict[str, str]:
-    """Say up to how many users the target was met, with no lower number that missed it."""
-    users = digits(met[-1].users) if met else None
-    if met == levels:
-        return spoken("page.load.met", name=name, users=users)
-    failing = levels[len(met)]
-    key = "page.load.met_next" if met else "page.load.none"
-    return _spoken(key, {"verdict": _verdict(failing)}, name=name, users=users, next=digits(failing.users))
-
-
-def _scheduled(setting: Setting, level: Claim) -> dict[str, str]:
-    """Say whether the target was met at the rate, or with the trace, of the load."""
-    rate = setting.workload.get("rate")
-    how = spoken("page.load.rate", rate=f"{rate:g}") if rate else words("page.load.trace")
-    return _spoken("page.load.sent", {"verdict": _verdict(level), "how": how}, name=setting.name)
-
-
-def _verdict(level: Claim) -> Mapping[str, str]:
-    return words(f"claims.next.{'met' if level.verdict == ONCE else level.verdict}")
-
-
-def _spoken(key: str, texts: Mapping[str, Mapping[str, str]], **values: Any) -> dict[str, str]:
-    """Say the words at `key` with texts of their own in each language."""
-    return {
-        language: spoken(key, **values, **{name: text[language] for name, text in texts.items()})[language]
-        for language in LANGUAGES
     }

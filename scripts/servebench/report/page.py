@@ -125,7 +125,7 @@ def _run(tables: Mapping[str, pa.Table], plan: Plan, run: str, figures: Sequence
     return {
         "name": run,
         "heatmap": content.heatmap(tables, plan, run),
-        "objectives": claims.of(tables, run, "objective"),
+        "objectives": [c for kind in ("objective", "schedule") for c in claims.of(tables, run, kind)],
         "chosen": choice.chosen(tables, run),
         "outdone": claims.of(tables, run, "outdone"),
         "settings": [row["setting"] for row in choice.levels(tables, plan, run)],

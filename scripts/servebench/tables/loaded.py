@@ -15,7 +15,7 @@ from servebench.marks import Mark
 from servebench.plan import Engine, Model, Plan, Setting
 from servebench.tables import derived
 from servebench.tables.catalogue import SCHEMAS
-from servebench.tables.files import table
+from servebench.tables.files import Row, table
 
 RUN, SETTING = "main", "load"
 LINE = Line()
@@ -42,9 +42,35 @@ def tables_of(
 
     name: of the one setting; the same for all loads, so that they can be compared. None: the model's.
     """
+    setting = _setting(summaries, name)
+    plan = Plan(
+        experiment=experiment,
+        title=experiment,
+        rounds=1,
+        line=line,
+        models={setting.model.key: setting.model},
+        engines={"url": setting.engine},
+        settings={setting.name: setting},
+        runs={RUN: {}},
+    )
+    measurements = table("measurements", [_row(setting, summary) for summary in summaries])
+    return plan, {"measurements": measurements, "settings": derived.settings(measurements, plan.rounds)}
+
+
+def searched(summaries: Mapping[tuple[int, int], Mapping[str, Any]]) -> tuple[Setting, list[Row]]:
+    """Return the setting of a search for the capacity, and its rows of `measurements`.
+
+    summaries: the content of each summary.json by (level, round). Levels are users, or steps of a rate.
+    """
+    setting = _setting(list(summaries.values()), None)
+    rows = [_row(setting, one) | {"users": level, "round": round_} for (level, round_), one in summaries.items()]
+    return setting, rows
+
+
+def _setting(summaries: Sequence[Mapping[str, Any]], name: str | None) -> Setting:
     meta = summaries[0]["meta"]
-    target, workload = meta["target"], meta["workload"]
-    setting = Setting(
+    target = meta["target"]
+    return Setting(
         name=name or target["model"],
         run=RUN,
         engine=Engine(key="url", kind="url", url=target["url"]),
@@ -52,20 +78,8 @@ def tables_of(
         slots=1,
         request=target["extra"],
         users=tuple(sorted({summary["meta"]["users"] for summary in summaries})),
-        workload=workload,
+        workload=meta["workload"],
     )
-    plan = Plan(
-        experiment=experiment,
-        title=experiment,
-        rounds=1,
-        line=line,
-        models={target["model"]: setting.model},
-        engines={"url": setting.engine},
-        settings={setting.name: setting},
-        runs={RUN: {}},
-    )
-    measurements = table("measurements", [_row(setting, summary) for summary in summaries])
-    return plan, {"measurements": measurements, "settings": derived.settings(measurements, plan.rounds)}
 
 
 def _summaries(folder: Path) -> Iterator[dict[str, Any]]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -15,10 +13,11 @@ from servebench.plan import LINE, Evaluations, Plan
 from servebench.tables.files import rows_of
 from servebench.verdicts.answers import answers, under_load
 from servebench.verdicts.choices import choices
+from servebench.verdicts.highest import highest
 from servebench.verdicts.leaders import leaders, pairs
-from servebench.verdicts.levels import capacities, levels
+from servebench.verdicts.levels import capacities, discards, levels
 from servebench.verdicts.means import means, people
-from servebench.verdicts.objectives import objectives
+from servebench.verdicts.objectives import objectives, schedules
 from servebench.verdicts.slow import slow
 
 __all__ = ["conclude", "headline"]
@@ -32,7 +31,7 @@ def conclude(tables: Mapping[str, pa.Table], plan: Plan) -> list[Claim]:
     """
     covered = list(_coverage(tables, plan))
     judged = levels(tables, plan)
-    capacity = capacities(judged)
+    capacity = capacities(tables, plan, judged)
     about_answers = list(answers(tables, plan))
     found = [
         *(claim for claim in covered if claim.verdict != "complete"),
@@ -47,8 +46,10 @@ def conclude(tables: Mapping[str, pa.Table], plan: Plan) -> list[Claim]:
         *(claim for claim in about_answers if claim.kind == "equivalence"),
         *under_load(tables),
         *objectives(tables, plan),
+        *schedules(tables, plan),
         *means(tables, plan, judged, capacity),
         *slow(tables, plan),
+        *highest(tables, plan),
     ]
     return [msgspec.structs.replace(claim, several=True) for claim in found] if len(plan.runs) > 1 else found
 
@@ -57,9 +58,9 @@ def headline(found: Sequence[Claim]) -> list[Claim]:
     """Pick the claims that a reader needs first.
 
     These are what failed, is missing or was discarded, the most users that any setting serves and the people they stand
-    for (of a schedule: whether its levels met the line), which setting is ahead at the level where most settings
-    compete (where capacities were searched for, first of all which setting to run for the most users), and how the
-    answers compare.
+    for (of a schedule: whether it met the line and each objective), which setting is ahead at the level where most
+    settings compete (where capacities were searched for, first of all which setting to run for the most users), and
+    how the answers compare.
     """
     served = sorted(
         (claim for claim in found if claim.kind == "capacity"),
@@ -79,6 +80,7 @@ def headline(found: Sequence[Claim]) -> list[Claim]:
         *(() if any(claim.values["objective"] == LINE for claim in within) else served),
         *within,
         *(claim for claim in found if claim.kind == "level" and not MODES[claim.values["mode"]].by_users),
+        *(claim for claim in found if claim.kind == "schedule"),
         *(claim for claim in found if claim.kind == "people" and [claim.subjects] == [c.subjects for c in served]),
         *([] if chosen else sorted(ahead, key=_telling)[:1]),
         *(telling or scores[:1]),
@@ -111,7 +113,7 @@ def _coverage(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[Claim]:
         planned = plan.rounds * sum(len(setting.users) for setting in plan.settings.values() if setting.run == run)
         planned += sum(row["round"] > plan.rounds for row in rows)  # further rounds of a search for a capacity
         failed = [row for row in rows if row["status"] != "ok" or row["failures"] == row["target_requests"] != 0]
-        values = {"planned": planned, "discarded": _discarded(tables, plan, run)}
+        values = {"planned": planned, "discarded": discards(tables, plan, run)}
         counts = {"measured": len(rows) - len(failed), "failed": len(failed), "missing": planned - len(rows)}
         if failed:
             names = list(dict.fromkeys(row["setting"] for row in failed))
@@ -122,16 +124,6 @@ def _coverage(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[Claim]:
             yield Claim(kind="coverage", verdict="complete", run=run, values=values)
     if plan.evaluations:
         yield from _evaluated(tables, plan.evaluations)
-
-
-def _discarded(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> list[list[Any]]:
-    """Count what was discarded: [setting, users, count]; users None for the connections of a schedule."""
-    places = Counter(
-        (row["setting"], row["users"] if name not in plan.settings or not plan.settings[name].scheduled else None)
-        for row in rows_of(tables, "discarded", run)
-        for name in (row["setting"],)
-    )
-    return [[*place, count] for place, count in places.items()]
 
 
 def _evaluated(tables: Mapping[str, pa.Table], asked: Evaluations) -> Iterator[Claim]:

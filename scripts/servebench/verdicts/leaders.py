@@ -14,29 +14,32 @@ from servebench.plan import Plan, Setting, canonical
 from servebench.plan.differences import differences, measured_differences
 from servebench.tables.files import Row, rows_of
 from servebench.verdicts import noise
-from servebench.verdicts.levels import Cell, caveats, cells, is_valid, weighing
+from servebench.verdicts.levels import Cell, caveats, cells, is_valid, load_of, weighing
 from servebench.verdicts.noise import Noise
 
 FIGURES = ("output_tok_s", "user_tok_s")  # higher is better
+PAIRED = (*FIGURES, "ttft_p95_s")  # figures by which two settings are compared
 # Keys of a workload that say how the load is measured, not what it sends.
 ONLY_MEASURED = ("window_s", "warmup_s", "min_targets", "keep_text", "tokenizer", "spread_s", "connect_timeout_s")
 ALIKE = 1.2  # settings whose mean reply lengths differ by more than this factor did different work
 
 
 def leaders(tables: Mapping[str, pa.Table], plan: Plan, judged: Sequence[Claim]) -> Iterator[Claim]:
-    """Yield a claim for each run, figure and number of users; what is ahead is tested as one family of a figure."""
+    """Yield a claim for each figure, run and number of users; all of an experiment are tested as one family."""
     measured, rows = cells(tables), settings_rows(tables)
     missed = {(c.run, c.subjects[0], c.users) for c in judged if c.verdict in ("missed", "failed")}
-    for figure in FIGURES:
-        known = repeat_noise(measured, figure)
-        for run in plan.runs:
-            levels = sorted({users for s in plan.settings.values() if s.run == run for users in s.users})
-            fields = [_Field(run, users, figure, plan, measured, rows) for users in levels]
-            gaps = [noise.gap(field.rounds, known) if len(field.rounds) > 1 else None for field in fields]
-            chances = [None if g is None or g.p is None else g.p if g.every_round else 1.0 for g in gaps]
-            for field, gap, beyond in zip(fields, gaps, noise.rejected(chances), strict=True):
-                if field.rounds:
-                    yield field.claim(gap, beyond, missed)
+    known = {figure: repeat_noise(measured, figure) for figure in FIGURES}
+    fields = [
+        _Field(run, users, figure, plan, measured, rows)
+        for figure in FIGURES
+        for run in plan.runs
+        for users in sorted({users for s in plan.settings.values() if s.run == run for users in s.users})
+    ]
+    gaps = [noise.gap(one.rounds, known[one.figure]) if len(one.rounds) > 1 else None for one in fields]
+    chances = [None if g is None or g.p is None else g.p if g.every_round else 1.0 for g in gaps]
+    for field, gap, beyond in zip(fields, gaps, noise.rejected(chances), strict=True):
+        if field.rounds:
+            yield field.claim(gap, beyond, missed)
 
 
 def repeat_noise(measured: Mapping[Any, Sequence[Row]], figure: str) -> Noise:
@@ -187,32 +190,30 @@ def work(setting: Setting) -> dict[str, Any]:
 
 
 def pairs(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[Claim]:
-    """Yield a claim about the output of each pair of settings planned to differ in one thing, at each common level.
+    """Yield claims about each pair of settings planned to differ in one thing, at each common level, by each figure.
 
-    All else in which their measurements differ is named too. A schedule decides what a server puts out, so its settings
-    are not paired. All pairs are tested as one family.
+    All else in which their measurements differ is named too. Where requests come whatever the server does, they decide
+    what it puts out, so output is not compared. All pairs and figures are tested as one family.
     """
-    figure = FIGURES[0]
     measured, rows = cells(tables), settings_rows(tables)
-    known = repeat_noise(measured, figure)
+    known = {figure: repeat_noise(measured, figure) for figure in PAIRED}
     found = []
     for one, other in itertools.combinations(plan.settings.values(), 2):
         differs = differences(one, other)
         if one.run != other.run or len(differs) != 1 or differs == ["model"] or work(one) != work(other):
             continue
-        if one.paced or other.paced:
-            continue
-        for users in sorted(set(one.users) & set(other.users)):
+        for users, figure in itertools.product(sorted(set(one.users) & set(other.users)), comparable(one, other)):
             fields = [_valid_rounds(measured, rows, s, users, figure, plan.rounds) for s in (other, one)]
             if all(fields):
                 both = [measured[s.run, s.name, users] for s in (one, other)]
                 more = measured_differences(differs, *both)
                 more += ["prompt_tokens"] if _prompts_differ(rows, one, other, users) else []
-                found.append((one, other, users, [*differs, *more], noise.ratio(fields[0], fields[1], known)))
-    for (one, other, users, named, ratio), beyond in zip(
+                ratio = noise.ratio(fields[0], fields[1], known[figure])
+                found.append((one, other, users, figure, [*differs, *more], ratio))
+    for (one, other, users, figure, named, ratio), beyond in zip(
         found, noise.rejected([ratio.p for *_, ratio in found]), strict=True
     ):
-        values = {"first": other.name, "second": one.name, "differs": named, "ratio": ratio.ratio}
+        values = {"first": other.name, "second": one.name, "differs": named, "ratio": ratio.ratio, **load_of(one)}
         if ratio.p is None:
             verdict = "too_few_repeats"
         else:
@@ -234,6 +235,11 @@ def pairs(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[Claim]:
             ],
             rows=[f"{one.run}/{s.name}/{users}" for s in (other, one)],
         )
+
+
+def comparable(one: Setting, other: Setting) -> tuple[str, ...]:
+    """Return the figures of PAIRED that say something of both servers: a schedule decides what they put out."""
+    return tuple(name for name in PAIRED if name != FIGURES[0] or not (one.paced or other.paced))
 
 
 def _shared_caveats(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ Cell = tuple[str, str, int]  # run, setting, users
 # says so; from MOSTLY_CACHED_PERCENT on, it is another workload. What all prompts share (a system prompt) may be
 # cached: a tenth of a prompt in the H200 experiment, a quarter in the quick start.
 CACHED, WEIGHS_PERCENT, MOSTLY_CACHED_PERCENT = 0.05, 20, 50
+MET_ONCE = "few_rounds"  # the verdict on a level that was met, but in one round only
 
 
 def cells(tables: Mapping[str, pa.Table]) -> dict[Cell, list[Row]]:
@@ -70,7 +72,7 @@ def level(setting: Setting, users: int, rounds: Sequence[Row], plan: Plan, setti
     marks = caveats(good, settings_row)
     counts = [row["target_requests"] for row in good]
     unknown = None in counts
-    load = {"mode": setting.workload.get("mode", "closed"), "rate": setting.workload.get("rate")}
+    load = load_of(setting)
     limits_of_line = {"ttft_p95_s": line.ttft_p95_s, "user_tok_s": line.user_tok_s}
     common: dict[str, Any] = {
         "kind": "level",
@@ -126,6 +128,11 @@ def level(setting: Setting, users: int, rounds: Sequence[Row], plan: Plan, setti
     )
 
 
+def load_of(setting: Setting) -> dict[str, Any]:
+    """Return how a setting is loaded: the mode, and the requests per second of an open loop."""
+    return {"mode": setting.workload.get("mode", "closed"), "rate": setting.workload.get("rate")}
+
+
 def _missed(row: Row, objective: Objective) -> Iterator[str]:
     """Yield what a round missed (`Outcome.missed`); a limit on a figure without a value as "no_speed"."""
     for name in objective.outcome(row).missed:
@@ -150,7 +157,21 @@ def levels(tables: Mapping[str, pa.Table], plan: Plan) -> list[Claim]:
     ]
 
 
-def capacities(found: Sequence[Claim]) -> list[Claim]:
+def discards(tables: Mapping[str, pa.Table], plan: Plan, run: str, setting: str | None = None) -> list[list[Any]]:
+    """Count what was discarded of a run, or of one setting: [setting, users, count].
+
+    users is None for the connections of a schedule.
+    """
+    places = Counter(
+        (row["setting"], row["users"] if name not in plan.settings or not plan.settings[name].scheduled else None)
+        for row in rows_of(tables, "discarded", run)
+        for name in (row["setting"],)
+        if setting in (None, name)
+    )
+    return [[*place, count] for place, count in places.items()]
+
+
+def capacities(tables: Mapping[str, pa.Table], plan: Plan, found: Sequence[Claim]) -> list[Claim]:
     """Say how many users each setting serves within the line: the largest level with no gap below it.
 
     A schedule's connections are no users: what it was asked and whether the line was met is said by its levels.
@@ -160,10 +181,10 @@ def capacities(found: Sequence[Claim]) -> list[Claim]:
         if not MODES[claim.values["mode"]].by_users:
             continue
         by_setting[claim.run, claim.subjects[0]].append(claim)
-    return [_capacity(own) for own in by_setting.values()]
+    return [_capacity(own, discards(tables, plan, run or "", setting)) for (run, setting), own in by_setting.items()]
 
 
-def _capacity(own: Sequence[Claim]) -> Claim:
+def _capacity(own: Sequence[Claim], discarded: Sequence[Sequence[Any]]) -> Claim:
     own = sorted(own, key=lambda claim: claim.users or 0)
     met = []
     for claim in own:
@@ -174,7 +195,8 @@ def _capacity(own: Sequence[Claim]) -> Claim:
     met_above = [claim.users for claim in above if claim.verdict == "met"]
     confidences = [claim.confidence for claim in met if claim.confidence is not None]
     # What is met and what bounds it must both be valid; a failure is a fact whatever else the round shows.
-    values: dict[str, Any] = {"valid": all(claim.values.get("valid", True) for claim in own[: len(met) + 1])}
+    valid = all(claim.values.get("valid", True) for claim in own[: len(met) + 1])
+    values: dict[str, Any] = {"valid": valid, "discarded": discarded}
     if met:
         values["met"] = met[-1].users
     if above:
@@ -198,3 +220,27 @@ def _capacity(own: Sequence[Claim]) -> Claim:
         caveats=weighing(basis.caveats),
         rows=[row for claim in own for row in claim.rows],
     )
+
+
+def once(plan: Plan, found: Sequence[Claim]) -> Claim:
+    """Say what the only round of a load met, by its levels `found`: no capacity, which needs two rounds.
+
+    Of users: the most that met the line with no miss below; of a rate or a trace: whether it was met.
+    """
+    (setting,) = plan.settings.values()
+    own = sorted(found, key=lambda claim: claim.users or 0)
+    common: dict[str, Any] = {"kind": "once", "run": setting.run, "subjects": [setting.name], "rounds": 1}
+    common["rows"] = [row for claim in own for row in claim.rows]
+    met = list(takewhile(lambda claim: claim.verdict == MET_ONCE, own))
+    valid = {"valid": all(claim.values.get("valid", True) for claim in own[: len(met) + 1])}
+    if setting.scheduled:
+        verdict = "met" if own[0].verdict == MET_ONCE else own[0].verdict
+        values = valid | load_of(setting) | {"next_verdict": verdict}
+        return Claim(**common, verdict="scheduled", users=own[0].users, values=values)
+    most = {"met": met[-1].users} if met else {}
+    users = met[-1].users if met else None
+    if len(met) == len(own):
+        return Claim(**common, verdict="most_tried", users=users, values=valid | most)
+    missed = own[len(met)]
+    values = valid | most | {"next": missed.users, "next_verdict": missed.verdict}
+    return Claim(**common, verdict="met" if met else "none", users=users, values=values)

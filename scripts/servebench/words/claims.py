@@ -60,9 +60,10 @@ def _said(claim: Claim, language: str) -> str:
         "excluded",
         "discarded",
     )
+    also_said = labels()["claims"]["also"] | (labels()["claims"]["also"]["at_rates"] if claim.kind == "rate" else {})
     for name in also:
         if claim.values.get(name):
-            sentences.append(labels()["claims"]["also"][name][language].format(**filled))
+            sentences.append(also_said[name][language].format(**filled))
     if claim.values.get("loop") == "open":
         sentences.append(words("claims.also.open_loop")[language].format(**filled))
     if not claim.values.get("within", True):
@@ -94,6 +95,12 @@ def _values(claim: Claim, language: str) -> dict[str, str]:
         filled |= {"load": words(f"claims.load.{load}")[language].format(**filled)}
         per = words(f"claims.per.{'users' if load == 'users' else 'replies'}")[language]
         filled |= {"per": per.format(limit="")}
+    if "ratio" in values:
+        filled |= {"ratios": words(f"claims.ratios.{claim.figure}")[language].format(**filled)}
+    if "apart" in values:
+        of = words("claims.size_of")[language].format(**filled) if values["pairs"] > 1 else ""
+        filled |= {"of": of, "size": _span([values["low"], values["high"]], language)}
+        filled |= {"sizes": words(f"claims.sizes.{claim.figure}")[language].format(**filled)}
     if "line" in values:
         line = values["line"]
         filled |= {name: _span(values[name], language, line[name]) for name in _LIMITED}
@@ -117,11 +124,14 @@ def _values(claim: Claim, language: str) -> dict[str, str]:
     if "discarded" in values:
         filled |= {"discarded": comma.join(_discarded(item, language) for item in values["discarded"])}
     if "spans" in values:
-        spans = ((str(first) if first == last else f"{first}–{last}") for first, last in values["spans"])
+        spans = ((f"{first:g}" if first == last else f"{first:g}–{last:g}") for first, last in values["spans"])
         filled |= {"spans": _span_dash(comma.join(spans), language)}
         most = max(values["open"], default=0) < values.get("most", 0)
         filled |= {"tried": words("claims.most_tried")[language] if most else ""}
         filled |= {"objective": objective(values["objective"])[language]}
+    if claim.kind == "rate":  # written out: one step of a search may lie in the third decimal place
+        listed = {name: comma.join(f"{value:g}" for value in values[name]) for name in ("gaps", "open")}
+        filled |= listed | {name: f"{values[name]:g}" for name in ("most", "misses") if name in values}
     if "choose" in values:
         chosen = ((name, values["means"][name]) for name in values["choose"])
         text = words("claims.choose")[language]
