@@ -233,7 +233,7 @@ def test_settings_that_differ_in_one_thing_stand_as_a_table() -> None:
     assert set(fold.rows[0][:2]) == names == {"llama-np4", "llama-np16"}
     assert fold.rows[0][2] == {"en": "the number of slots", "ja": "同時処理数"}
     assert [text["en"] for text in fold.rows[0][4:]] == [
-        *("0.50 ×: too few repeats", "1.00 ×: too few repeats", "1.00 ×: too few repeats"),
+        *("2.01 ×: too few repeats", "1.00 ×: too few repeats", "1.00 ×: too few repeats"),
     ]
     assert content.pairs({}, "main") is None
 
