@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# A real docker on one Debian machine, for the tests in tests/container: a daemon of its own, a registry on
-# 127.0.0.1:5000, and in it an image of llama.cpp's server, made of this machine's python3 and of the wheel.
+# A real docker on one Debian machine, for tests/engine/test_real_containers.py: a daemon of its own, a registry on
+# 127.0.0.1:5000, and in it an image of llama.cpp's server, made of this machine's python3 and of the wheel. With --podman
+# also a podman that keeps everything in a folder of its own.
 #
-#   tests/container/up.sh PYTHON    PYTHON: of the environment envs/llama-cpp.lock makes
-#   tests/container/down.sh         stops what this started
+#   tests/container/up.sh PYTHON [--podman]    PYTHON: of the environment envs/llama-cpp.lock makes
+#   tests/container/down.sh                    stops what this started
 #
-# Needs root. Installs docker and the registry from Debian if need be. A second call finds everything running and
-# changes nothing. Prints the lines that the tests need: DOCKER_HOST=... and IMAGE=repository@digest.
+# Needs root. Installs docker, the registry and podman from Debian if need be. A second call finds everything running and
+# changes nothing. Prints the variables that the tests need: DOCKER_HOST, IMAGE (repository@digest), CONTAINERS_...
 set -euo pipefail
 
 STATE=${CONTAINER_TEST_STATE:-/var/tmp/servebench-container}
@@ -56,6 +57,28 @@ image() { # a minimal root: python3, its library, the wheel, and llama_wheel.py 
     docker push --quiet $REGISTRY/llama-cpp:wheel
 }
 
+podman_up() { # files of podman's settings, in $STATE/podman
+    if ! command -v podman catatonit >/dev/null; then
+        export DEBIAN_FRONTEND=noninteractive
+        apt-get update -qq
+        apt-get install -y -qq --no-install-recommends podman catatonit >/dev/null
+    fi
+    mkdir -p "$STATE/podman"
+    # Below the limits of this machine: root in a virtual machine may not be allowed to raise them, as podman else does.
+    # runc: crun 1.8 refuses machines that have both kinds of control groups.
+    cat >"$STATE/podman/containers.conf" <<END
+[containers]
+default_ulimits = ["nofile=8192:8192", "nproc=8192:8192"]
+[engine]
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+runtime = "runc"
+END
+    printf '[storage]\ndriver = "vfs"\ngraphroot = "%s"\nrunroot = "%s"\n' \
+        "$STATE/podman/data" "$STATE/podman/run" >"$STATE/podman/storage.conf"
+    printf '[[registry]]\nlocation = "%s"\ninsecure = true\n' $REGISTRY >"$STATE/podman/registries.conf"
+}
+
 version() { # python
     "$1" -c 'import sys; print(*sys.version_info[:2], sep=".")'
 }
@@ -78,4 +101,8 @@ within 20 python3 -c "import urllib.request; urllib.request.urlopen('http://$REG
     fail "the registry does not answer; see $STATE/registry.out"
 docker image inspect $REGISTRY/llama-cpp:wheel >/dev/null 2>&1 || image
 echo "DOCKER_HOST=$DOCKER_HOST" >&3
+[ "${2:-}" != --podman ] || podman_up
+echo "CONTAINERS_CONF=$STATE/podman/containers.conf" >&3
+echo "CONTAINERS_STORAGE_CONF=$STATE/podman/storage.conf" >&3
+echo "CONTAINERS_REGISTRIES_CONF=$STATE/podman/registries.conf" >&3
 echo "IMAGE=$(docker image inspect --format '{{index .RepoDigests 0}}' $REGISTRY/llama-cpp:wheel)" >&3

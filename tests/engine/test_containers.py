@@ -20,7 +20,7 @@ import servebench
 from processes import below
 from servebench import engines, plan
 from servebench.engines import llama_server, runtime
-from servebench.engines.base import Launch
+from servebench.engines.base import Container, Launch
 from servebench.engines.llama_server import LlamaServer
 from servebench.machine.gpu import Gpu
 from waiting import until
@@ -137,11 +137,11 @@ def test_what_docker_does_not_answer_is_not_taken_for_gone(tmp_path: Path, monke
     monkeypatch.setattr(runtime, "REMOVAL_TIMEOUT_S", 0.0)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(engines.InfrastructureError, match=r"the container c1 is not gone .*No such file"):
-        runtime.remove_container("c1")
+        runtime.remove_container(Container("docker", "c1"))
     (tmp_path / "docker").write_text("#!/bin/sh\necho Cannot connect to the Docker daemon >&2\nexit 1\n")
     (tmp_path / "docker").chmod(0o755)
     with pytest.raises(engines.InfrastructureError, match="is not gone and may hold its GPU: Cannot connect"):
-        runtime.remove_container("c1")
+        runtime.remove_container(Container("docker", "c1"))
 
 
 def adapter(*devices: Gpu, env: dict[str, str] | None = None, **engine: Any) -> LlamaServer:
@@ -171,7 +171,31 @@ def test_the_command_of_docker(docker: Path) -> None:
     assert "--publish 127.0.0.1:8080:8080" in words and "--host 0.0.0.0 --port 8080" in words
     assert "--volume /data/models:/models:ro" in words
     assert "--cpuset-cpus 0" in words
-    assert command.cleanup == ["docker", "rm", "--force", command.container]
+    assert command.container and command.cleanup == ["docker", "rm", "--force", command.container.name]
+
+
+def test_the_command_of_podman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "podman").write_text("#!/bin/sh\n")
+    (tmp_path / "podman").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    command = adapter(H200, dataclasses.replace(H200, uuid="GPU-2"), env={"GGML_X": "1"}).command(8080)
+    words = " ".join(command.argv)
+    assert words.startswith("podman run --rm --init --name servebench-")
+    assert "--device nvidia.com/gpu=GPU-1 --device nvidia.com/gpu=GPU-2" in words and "--gpus" not in words
+    assert "--network host" in words and "--publish" not in words and "--host 127.0.0.1 --port 8080" in words
+    assert "--volume /data/models:/models:ro" in words and "--cpuset-cpus 0" in words and "--env GGML_X=1" in words
+    name = command.argv[command.argv.index("--name") + 1]
+    assert command.container == Container("podman", name)
+    assert command.cleanup == ["podman", "rm", "--force", "--time", "0", name]
+    assert "nvidia.com" not in " ".join(adapter().command(8080).argv)
+
+
+def test_docker_comes_first_and_the_option_chooses(docker: Path, tmp_path: Path) -> None:
+    (tmp_path / "bin" / "podman").symlink_to("/bin/true")
+    assert adapter().command(8080).argv[0] == "docker"
+    assert adapter(options={"container": "podman"}).command(8080).argv[0] == "podman"
+    with pytest.raises(engines.InfrastructureError, match="needs true to run a container"):
+        adapter(options={"container": "true"}).command(8080)
 
 
 @pytest.fixture
@@ -206,5 +230,5 @@ def test_an_old_driver_is_said_and_not_found_by_a_silent_cpu_run(docker: Path) -
 
 def test_no_container_program_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(engines.InfrastructureError, match=r"engines\.boxed: needs docker or apptainer"):
+    with pytest.raises(engines.InfrastructureError, match=r"engines\.boxed: needs docker, podman or apptainer"):
         adapter().command(8080)

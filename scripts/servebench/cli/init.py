@@ -194,7 +194,7 @@ def _fit(content: dict[str, Any], there: Machine, most: int, optional: Sequence[
 def runnable(there: Machine) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
     """Return the engines that this machine can start, as configured, and why the others cannot be, by kind."""
     found, lacking = dict[str, dict[str, Any]](), dict[str, str]()
-    containers = any(map(shutil.which, ("docker", "apptainer")))
+    containers = any(map(shutil.which, runtime.TOOLS))
     for kind in ("llama-server", "ollama", "vllm"):
         entry = next(one for one in _shipped("my-gpu.yaml")["engines"].values() if one["kind"] == kind)
         image = runtime.image(Engine(key=kind, kind=kind, image=entry["image"]))
@@ -209,7 +209,7 @@ def runnable(there: Machine) -> tuple[dict[str, dict[str, Any]], dict[str, str]]
             found[kind] = {"kind": kind, "runtime": "binary", "binary": kind}
         else:
             update = f"; its image needs CUDA {outdated}, so update the driver" if outdated and containers else ""
-            lacking[kind] = f"is not on PATH, and there is neither docker nor apptainer{update}"
+            lacking[kind] = f"is not on PATH, and there is neither docker nor podman nor apptainer{update}"
     return found, lacking
 
 

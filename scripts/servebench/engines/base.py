@@ -93,6 +93,14 @@ class Launch:
         return self.devices[0] if self.devices else None
 
 
+@dataclass(frozen=True)
+class Container:
+    """Name a container, and the program that it belongs to: docker or podman."""
+
+    tool: str
+    name: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class Command:
     """Say how to start a server: its command line, and the variables it gets beyond the allow-list."""
@@ -100,7 +108,7 @@ class Command:
     argv: list[str]
     env: dict[str, str] = field(default_factory=dict)
     cleanup: list[str] = field(default_factory=list)  # removes what does not descend from us (a container)
-    container: str | None = None  # the container's name in docker
+    container: Container | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,12 +17,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated, BinaryIO, Literal
 from urllib.parse import quote
 
 import msgspec
 from platformdirs.unix import Unix
 
+from servebench.engines.base import Container
 from servebench.machine import gpu
 from servebench.machine.gpu import Gpu
 from servebench.machine.infrastructure import InfrastructureError, private_file
@@ -33,9 +34,10 @@ log = logging.getLogger("servebench")
 
 
 class _Left(msgspec.Struct):
-    """Hold what a killed holder leaves and no mark in a process can say: its container's name."""
+    """Hold what a killed holder leaves and no mark in a process can say: its container."""
 
     container: Annotated[str, msgspec.Meta(pattern=r"\Aservebench-[0-9a-f]{12}\Z")] | None = None
+    tool: Literal["docker", "podman"] = "docker"
 
 
 @dataclass(frozen=True)
@@ -47,20 +49,20 @@ class Devices:
     files: tuple[BinaryIO, ...] = ()
     paths: tuple[str, ...] = ()  # of those files
 
-    def left(self) -> list[str]:
+    def left(self) -> list[Container]:
         """Return the containers that earlier holders left to be removed: they were killed."""
         found = []
         for file in self.files:
             file.seek(0)
             with suppress(msgspec.DecodeError):  # it was killed while it wrote
-                found.append(msgspec.json.decode(file.read(), type=_Left).container)
-        return [name for name in found if name is not None]
+                found.append(msgspec.json.decode(file.read(), type=_Left))
+        return [Container(left.tool, left.container) for left in found if left.container is not None]
 
-    def remember(self, container: str) -> None:
+    def remember(self, container: Container) -> None:
         """Write down the container that the next holder must remove if this one is killed."""
         self.forget()
         for file in self.files:
-            file.write(msgspec.json.encode(_Left(container)))
+            file.write(msgspec.json.encode({"container": container.name, "tool": container.tool}))
             file.flush()
 
     def forget(self) -> None:

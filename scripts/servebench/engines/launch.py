@@ -42,6 +42,7 @@ from servebench.machine.untrusted import shown
 GUARD = Path(__file__).with_name("guard.py")
 ALLOWED = re.compile(
     r"PATH|HOME|USER|LOGNAME|SHELL|TERM|LANG|LANGUAGE|LC_\w+|TZ|TMPDIR|LD_LIBRARY_PATH|XDG_\w+|DOCKER_\w+|APPTAINER_\w+"
+    r"|CONTAINERS_\w+|DBUS_SESSION_BUS_ADDRESS|REGISTRY_AUTH_FILE"  # podman
     r"|SSL_CERT_\w+|CUDA_HOME|CUDA_PATH|NVIDIA_\w+"
 )
 # Not passed, and logged when they were set: each changes what some engine does.
@@ -53,6 +54,7 @@ PORT_ATTEMPTS = 3
 PORT_TAKEN = re.compile(r"couldn't bind|address already in use|bind: address|port is already allocated", re.IGNORECASE)
 # What `docker run` and `podman run` exit with when the container could not be made or its program not be run.
 NOT_CONTAINED = (125, 126, 127)
+NO_PROGRAM = "failed to exec pid1"  # of podman's init, which then ends with status 1
 GUARD_TIMEOUT_S = 30.0  # for a guard's own work, behind the engine's time to stop
 MEMORY_MARGIN_BYTES = 256 * 2**20
 MEMORY_TIMEOUT_S = 60.0
@@ -183,7 +185,7 @@ def _start(adapter: Adapter, devices: Devices) -> tuple[Process, Server]:
                 said = file.read().decode(errors="replace")
             failed = isinstance(error, LaunchFailed) and process.exit_status  # else somebody ended us meanwhile
             if attempt == PORT_ATTEMPTS or not failed or not gone or not PORT_TAKEN.search(said):
-                if command.container and failed in NOT_CONTAINED:
+                if command.container and failed and (failed in NOT_CONTAINED or NO_PROGRAM in said):
                     raise InfrastructureError(_not_contained(adapter, command, said)) from error
                 raise
             log.warning("port %d was taken by another process in the meantime; trying another", port)

@@ -1,4 +1,4 @@
-"""Run an engine as a binary, in a virtual environment, or in a container image by digest (docker or apptainer)."""
+"""Run an engine as a binary, in a virtual environment, or in a container by digest (docker, podman, apptainer)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import yaml
 
 from servebench import ROOT, plan
 from servebench.engines import images
-from servebench.engines.base import Command, Launch
+from servebench.engines.base import Command, Container, Launch
 from servebench.machine import cache
 from servebench.machine.cpus import allot
 from servebench.machine.gpu import Gpu
@@ -23,7 +23,8 @@ from servebench.machine.infrastructure import InfrastructureError
 MODELS_INSIDE = PurePosixPath("/models")
 LABEL = "servebench"
 REMOVAL_TIMEOUT_S = 15.0
-DOCKER_TIMEOUT_S = 60.0
+ANSWER_TIMEOUT_S = 60.0  # of docker and podman
+TOOLS = ("docker", "podman", "apptainer")  # the first that is installed is used
 
 
 def command(
@@ -79,7 +80,7 @@ def _directory(launch: Launch) -> Path:
 
 def bind_address(launch: Launch) -> str:
     """Return what the server listens on: loopback; in docker all addresses, published on the loopback port only."""
-    docker = launch.setting.engine.runtime == "container" and _container_tool(launch) == "docker"
+    docker = launch.setting.engine.runtime == "container" and container_tool(launch.setting.engine) == "docker"
     return "0.0.0.0" if docker else "127.0.0.1"  # noqa: S104  inside the container
 
 
@@ -95,13 +96,10 @@ def newer_cuda(entry: Mapping[str, Any], device: Gpu) -> str | None:
     return str(cuda) if cuda and _version(device.cuda) < _version(str(cuda)) else None
 
 
-def _container_tool(launch: Launch) -> str:
-    wanted = launch.setting.engine.options.get("container")
-    tools = [wanted] if wanted else ["docker", "apptainer"]
-    for tool in tools:
-        if shutil.which(tool):
-            return str(tool)
-    raise InfrastructureError(f"engines.{launch.setting.engine.key}: needs {' or '.join(tools)} to run a container")
+def container_tool(engine: plan.Engine) -> str | None:
+    """Return the program that runs an engine's container: the one of its options, else the first that is here."""
+    wanted = engine.options.get("container")
+    return next((tool for tool in TOOLS if wanted in (None, tool) and shutil.which(tool)), None)
 
 
 def _container(launch: Launch, argv: list[str], port: int, env: dict[str, str], volume: str) -> Command:
@@ -112,19 +110,31 @@ def _container(launch: Launch, argv: list[str], port: int, env: dict[str, str], 
             f"engines.{engine.key}.image: {engine.image} is built for CUDA {cuda}, but the driver "
             f"{device.driver} supports up to {device.cuda}; it would run on the CPU without a word: update the driver"
         )
-    if _container_tool(launch) == "docker":
+    tool = container_tool(engine)
+    if tool is None:
+        wanted = engine.options.get("container") or f"{', '.join(TOOLS[:-1])} or {TOOLS[-1]}"
+        raise InfrastructureError(f"engines.{engine.key}: needs {wanted} to run a container")
+    if tool != "apptainer":
         name = f"{LABEL}-{uuid.uuid4().hex[:12]}"
-        run = ["docker", "run", "--rm", "--init", "--name", name, "--label", f"{LABEL}={launch.label}"]
-        run += ["--publish", f"127.0.0.1:{port}:{port}", "--shm-size", "8g"]
-        # Quoted: docker splits the option's value at commas.
-        run += ["--gpus", f'"device={",".join(d.uuid for d in launch.devices)}"'] if device else []
-        run += ["--volume", volume]
+        run = [tool, "run", "--rm", "--init", "--name", name, "--label", f"{LABEL}={launch.label}"]
+        run += ["--shm-size", "8g", "--volume", volume]
+        if tool == "docker":
+            run += ["--publish", f"127.0.0.1:{port}:{port}"]
+            # Quoted: docker splits the option's value at commas.
+            run += ["--gpus", f'"device={",".join(d.uuid for d in launch.devices)}"'] if device else []
+            removal = [tool, "rm", "--force", name]
+        else:
+            # Of a user's own podman each published byte would go through another process. SELinux, where it is on,
+            # would keep the models and the GPUs (by their names in CDI) from the container.
+            run += ["--network", "host", "--security-opt", "label=disable"]
+            run += [part for d in launch.devices for part in ("--device", f"nvidia.com/gpu={d.uuid}")]
+            removal = [tool, "rm", "--force", "--time", "0", name]
         if server_cpus := allot(launch.setting.cpus).get("server"):
             run += ["--cpuset-cpus", ",".join(map(str, server_cpus))]
         run += [part for key, value in env.items() for part in ("--env", f"{key}={value}")]
         run += ["--entrypoint", entry["entrypoint"]] if entry.get("entrypoint") else []
         argv = [*run, images.reference(entry), *argv]
-        return Command(argv=argv, cleanup=["docker", "rm", "--force", name], container=name)
+        return Command(argv=argv, cleanup=removal, container=Container(tool, name))
     run = ["apptainer", "exec", "--containall", "--writable-tmpfs", *(["--nv"] if device else [])]
     run += ["--bind", volume]
     if device:  # --nv shows all of them, and --containall leaves the client's own variables outside
@@ -138,40 +148,39 @@ def _container(launch: Launch, argv: list[str], port: int, env: dict[str, str], 
     return Command(argv=[*run, source, entrypoint, *argv])
 
 
-def container_pid(name: str) -> int:
-    """Return the pid of the container's first process on this machine: a child of docker's daemon, not of ours."""
-    told, complaint = _docker("inspect", "--format", "{{.State.Pid}}", name)
+def container_pid(container: Container) -> int:
+    """Return the pid of the container's first process on this machine: no child of ours, or not a known one."""
+    told, complaint = _answer(container.tool, "inspect", "--format", "{{.State.Pid}}", container.name)
     if not told.isdigit():
-        raise InfrastructureError(f"docker does not tell the process of {name}: {complaint}")
+        raise InfrastructureError(f"{container.tool} does not tell the process of {container.name}: {complaint}")
     return int(told)
 
 
-def remove_container(name: str) -> None:
-    """Remove a container, if docker still has it, and wait until docker lists it no more.
+def remove_container(container: Container) -> None:
+    """Remove a container, if docker (or podman) still has it, and wait until it is no longer listed.
 
     Raises `InfrastructureError` with docker's words when it stays, or docker does not answer.
     """
+    tool, name = container.tool, container.name
     deadline = time.monotonic() + REMOVAL_TIMEOUT_S
     while True:
-        left, complaint = _docker("ps", "--all", "--quiet", "--filter", f"name={name}")
+        left, complaint = _answer(tool, "ps", "--all", "--quiet", "--filter", f"name={name}")
         if not left and not complaint:
             return
         if left:
-            _, complaint = _docker("rm", "--force", name)
+            _, complaint = _answer(tool, "rm", "--force", name)
         if time.monotonic() >= deadline:
             raise InfrastructureError(
-                f"the container {name} is not gone and may hold its GPU: {complaint or 'docker still lists it'}; "
-                f"docker rm --force {name} removes it"
+                f"the container {name} is not gone and may hold its GPU: {complaint or f'{tool} still lists it'}; "
+                f"{tool} rm --force {name} removes it"
             )
         time.sleep(0.2)
 
 
-def _docker(*words: str) -> tuple[str, str]:
-    """Run docker; returns its output and, when it fails, its error."""
+def _answer(*command: str) -> tuple[str, str]:
+    """Run docker or podman; returns its output and, when it fails, its error."""
     try:
-        answer = subprocess.run(
-            ["docker", *words], capture_output=True, text=True, check=False, timeout=DOCKER_TIMEOUT_S
-        )
+        answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=ANSWER_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         return "", str(error)
     return answer.stdout.strip(), (answer.stderr.strip() or "it failed") if answer.returncode else ""

@@ -173,14 +173,15 @@ def need_gpu(plan: Plan) -> list[str]:
 
 def container_fault(plan: Plan) -> str | None:
     """Return why the plan's images cannot run on this machine; None when they can."""
-    if not any(engine.runtime == "container" for engine in plan.engines.values()) or shutil.which("apptainer"):
-        return None
-    if not shutil.which("docker"):
-        return "NOT FOUND: docker or apptainer; install one"
-    try:
-        subprocess.run(["docker", "info"], check=True, capture_output=True, timeout=10)
-    except (OSError, subprocess.SubprocessError):
-        return "docker is installed, but its daemon DOES NOT ANSWER: start it, and see what docker info says"
+    tools = {runtime.container_tool(engine) for engine in plan.engines.values() if engine.runtime == "container"}
+    if None in tools:
+        return "NOT FOUND: docker, podman or apptainer; install one"
+    for tool in sorted(filter(None, tools - {"apptainer"})):
+        try:
+            subprocess.run([tool, "info"], check=True, capture_output=True, timeout=10)
+        except (OSError, subprocess.SubprocessError):
+            what = "its daemon DOES NOT ANSWER: start it, and see" if tool == "docker" else "DOES NOT WORK: see"
+            return f"{tool} is installed, but {what} what {tool} info says"
     return None
 
 
