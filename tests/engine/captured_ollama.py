@@ -231,3 +231,30 @@ CUT = {
     "system_fingerprint": "fp_ollama",
     "choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": None}],
 }
+# Chunks of a thinking model's reply of 4 tokens, of which 3 arrive: the first, another one, the usage.
+THINKING = [
+    {
+        "id": "chatcmpl-411",
+        "object": "chat.completion.chunk",
+        "created": 1796021874,
+        "model": "thinker",
+        "system_fingerprint": "fp_ollama",
+        "choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}],
+    }
+    for delta, finish_reason in (
+        ({"role": "assistant", "content": "", "reasoning": "I"}, None),
+        ({"content": "", "reasoning": "'m"}, None),
+        ({"content": "", "reasoning": " here"}, None),
+        ({}, "length"),
+    )
+] + [
+    {
+        "id": "chatcmpl-411",
+        "object": "chat.completion.chunk",
+        "created": 1796021874,
+        "model": "thinker",
+        "system_fingerprint": "fp_ollama",
+        "choices": [],
+        "usage": {"prompt_tokens": 16, "completion_tokens": 4, "total_tokens": 20},
+    }
+]

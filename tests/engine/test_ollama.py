@@ -10,14 +10,33 @@ from typing import Any
 import httpx
 import psutil
 import pytest
-from captured_ollama import INNER, LOADED, REQUEST, SHIFT, SHOWN, SPAWN, STARTED, TRUNCATED, UP, VERSION
+from captured_ollama import (
+    CHUNK,
+    CUT,
+    FINISH,
+    FIRST,
+    INNER,
+    LOADED,
+    REQUEST,
+    SHIFT,
+    SHOWN,
+    SPAWN,
+    STARTED,
+    THINKING,
+    TRUNCATED,
+    UP,
+    USAGE,
+    VERSION,
+)
 from engine_sessions import OLLAMA, ollama_variables, session
 
+from exchanges import DONE, exchange
 from processes import alive, argv, below
 from servebench import engines, plan
 from servebench.engines import ADAPTERS, llama_log, ollama
 from servebench.engines.base import Launch
 from servebench.engines.llama_server import LAUNCHER
+from servebench.load.stream import Parsed, parse
 from servebench.machine.gpu import Gpu
 from servebench.models import weights
 
@@ -102,6 +121,23 @@ def test_the_captured_requests_are_read() -> None:
     (shifted,) = llama_log.requests(launched(0) + SHIFT)
     assert (shifted.context_shifts, shifted.truncated) == (3, True)
     assert ollama.Ollama.counted(START + TRUNCATED) == {"truncated_prompts": 1}
+
+
+def streamed(*chunks: dict[str, Any], done: bool = True) -> Parsed:
+    """Read a reply that came in these chunks."""
+    lines = [b"data: " + json.dumps(chunk, separators=(",", ":")).encode() + b"\n\n" for chunk in chunks]
+    return parse(exchange(*lines, *([DONE] if done else [])))
+
+
+def test_the_captured_streams_are_read() -> None:
+    reply = streamed(FIRST, CHUNK, FINISH, USAGE)
+    assert (reply.status, reply.text, reply.finish_reason) == ("ok", "I'm", "length")
+    assert (reply.prompt_tokens, reply.completion_tokens, reply.cached_tokens) == (12, 6, None)
+    cut = streamed(FIRST, CHUNK, CUT, done=False)  # its inner server was killed, and the HTTP message ended well
+    assert (cut.status, cut.finish_reason, cut.done) == ("truncated", None, False)
+    thinking = streamed(*THINKING)
+    assert (thinking.status, thinking.text, thinking.completion_tokens) == ("ok", "", 4)
+    assert (thinking.reasoning_chars, len(thinking.arrival_ns)) == (len("I'm here"), 3)
 
 
 def launched(slot: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ def compared(mine: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
     given = []
     for name, facts in ((baseline, theirs), (other, mine)):
         known = synthetic_answers.facts_of(asked, name, 0)
-        session = replace(known.sessions[0], prompt_tokens=facts.get("ids"))
+        session = replace(known.sessions[0], prompt_tokens=facts.get("ids"), facts=facts.get("facts"))
         given.append(Evaluated(table([]), replace(known, sessions=[session], prompt_lengths=facts.get("lengths", {}))))
     only = replace(asked, targets={name: asked.targets[name] for name in (baseline, other)}, under_load=None)
     return dict(targets(only, given, table([])).to_pylist()[1])
@@ -50,3 +51,19 @@ def test_the_same_prompts(mine: dict[str, Any], theirs: dict[str, Any], same: bo
     row = compared(mine, theirs)
     assert row["same_prompts"] is same
     assert ({"kind": "other_prompts", "values": mark("other_prompts").text} in row["marks"]) is (same is False)
+
+
+@pytest.mark.parametrize(
+    ("facts", "marks"),
+    [
+        (
+            {"truncated_prompts": 3, "shifted_replies": 1},
+            {"prompts_cut": {"prompts": 3}, "context_shifted": {"replies": 1}},
+        ),
+        ({"truncated_prompts": 0, "shifted_replies": 0}, {}),
+        ({}, {}),
+    ],
+)
+def test_what_the_log_tells_of_the_questions_is_a_mark(facts: dict[str, int], marks: dict[str, Any]) -> None:
+    found = {one["kind"]: json.loads(one["values"]) for one in compared({"facts": facts}, {})["marks"]}
+    assert {kind: found[kind] for kind in ("prompts_cut", "context_shifted") if kind in found} == marks

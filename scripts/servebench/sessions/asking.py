@@ -23,6 +23,7 @@ import msgspec
 
 import servebench
 from servebench import engines, plan
+from servebench.engines import llama_log
 from servebench.load import bounded
 from servebench.load.beside import Counts, loaded
 from servebench.load.endpoint import Endpoint
@@ -35,7 +36,7 @@ from servebench.plan import ALONE, LOADED
 from servebench.plan.identity import named
 from servebench.plan.layout import Layout
 from servebench.sessions.client import Asked, ask_all, client_for
-from servebench.sessions.job import Context, workload_of
+from servebench.sessions.job import Context, whole_log, workload_of
 from servebench.sessions.progress import ASKING, Publisher
 from servebench.store import replies
 from servebench.store.records import ColdStart, ModelFile
@@ -185,9 +186,11 @@ class _Evaluation:
         )
 
     async def _ask(self, server: engines.Server) -> None:
-        setting, endpoint = self.setting, self._endpoint(server)
+        setting, endpoint, log_start = self.setting, self._endpoint(server), server.log_size()
         async with client_for(endpoint, setting.users[0]) as client:
             for condition in self.conditions:
+                if condition == LOADED:  # the log then has the load's requests, too
+                    self._keep_unsaid(server, log_start)
                 questions = self.missing(condition)
                 if not questions:
                     continue
@@ -212,6 +215,16 @@ class _Evaluation:
                             log.error(said, setting.name, load.failed)
                 else:
                     await ask_all(client, endpoint, questions, at_once, self.seed, answered)
+            if LOADED not in self.conditions:
+                self._keep_unsaid(server, log_start)
+
+    def _keep_unsaid(self, server: engines.Server, log_start: int) -> None:
+        """Keep what the server did to questions without telling it in a reply, as far as its log tells it."""
+        log = whole_log(server, log_start)
+        told = engines.ADAPTERS[self.setting.engine.kind].counted(log)
+        if requests := llama_log.requests(log):
+            told["shifted_replies"] = sum(request.truncated is True for request in requests)
+        self._keep_session(facts={**server.facts, **told})
 
     def _keep(self, asked: Asked, answer: replies.Answer, condition: str) -> None:
         reply = replies.Reply(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from servebench import ROOT, engines, models, plan
-from servebench.engines import Server, environment
+from servebench.engines import Server, environment, llama_log
 from servebench.load.prompts import BUILT_IN
 from servebench.load.workload import Workload
 from servebench.machine import cache
@@ -19,7 +20,16 @@ from servebench.models import scratch
 from servebench.outlook.inventory import identified, manifest_of
 from servebench.plan.layout import Layout
 
+LOG_PATIENCE_S = 2.0
 log = logging.getLogger("servebench")
+
+
+def whole_log(server: Server, start: int) -> str:
+    """Return the log after its first `start` bytes once it tells how each request ended, or `LOG_PATIENCE_S` later."""
+    deadline = time.monotonic() + LOG_PATIENCE_S
+    while not llama_log.ended(logged := server.log_since(start)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return logged
 
 
 def workload_of(configured: Mapping[str, Any]) -> Workload:

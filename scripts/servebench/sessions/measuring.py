@@ -39,7 +39,7 @@ from servebench.machine.watcher import Watcher
 from servebench.marks import Mark, mark
 from servebench.outlook import duration, inventory
 from servebench.plan.layout import Layout
-from servebench.sessions.job import Context, workload_of
+from servebench.sessions.job import Context, whole_log, workload_of
 from servebench.sessions.progress import Publisher
 from servebench.store import measurements
 from servebench.store.parquet import Damaged
@@ -54,7 +54,6 @@ from servebench.store.records import (
 from servebench.versions import PROTOCOL
 
 ATTEMPTS = 3
-LOG_PATIENCE_S = 2.0
 LAUNCHES = 2  # of a session's engine, if the first one dies
 log = logging.getLogger("servebench")
 
@@ -82,14 +81,6 @@ def run(session: plan.Session, context: Context) -> None:
     if missing:
         with Publisher(context.results, session) as published:
             Measuring(session, context, kept, published).run(missing)
-
-
-def _whole_log(server: engines.Server, start: int) -> str:
-    """Return the log after its first `start` bytes once it tells how each request ended, or `LOG_PATIENCE_S` later."""
-    deadline = time.monotonic() + LOG_PATIENCE_S
-    while not llama_log.ended(logged := server.log_since(start)) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return logged
 
 
 def _linked(kept: measurements.Store, digest: str, output: Path) -> bool:
@@ -227,7 +218,7 @@ class Measuring:
             facts = self._served_facts(server, age_s, self.users_before[:-1])
             record = self._record(users, facts, measured)
             aside = self.kept.put_aside(record)
-            logged = _whole_log(server, log_start)  # before `check` sends requests of its own
+            logged = whole_log(server, log_start)  # before `check` sends requests of its own
             served = llama_log.served(logged, self.log_before)
             counted = engines.ADAPTERS[self.setting.engine.kind].counted(logged[len(self.log_before) :])
             telemetry = watcher.table(measured.meta.load_start_ns, measured.meta.load_end_ns)

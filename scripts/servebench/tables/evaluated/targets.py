@@ -109,6 +109,12 @@ def _marks(facts: EvaluationFacts, same: bool | None, machine: str | None, base:
         served = list(dict.fromkeys(getattr(session, column) for session in facts.sessions))
         if len(served) > 1:
             yield mark(MIXED[column], found=served)
+    for kind, fact, unit in (
+        ("prompts_cut", "truncated_prompts", "prompts"),
+        ("context_shifted", "shifted_replies", "replies"),
+    ):
+        if count := sum((session.facts or {}).get(fact) or 0 for session in facts.sessions):
+            yield mark(kind, **{unit: count})
     for session in facts.sessions:
         for difference in session.differences or ():
             yield mark("not_as_asked", **asdict(difference))
