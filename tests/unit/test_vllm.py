@@ -82,6 +82,44 @@ def test_speculation_is_acceptance_and_length(tmp_path: Path) -> None:
         assert (found["draft_acceptance"], found["mean_accepted_length"]) == (None, None)
 
 
+# Its front end in Rust (vllm-rs 0.32.0 of the GPU wheel, VLLM_USE_RUST_FRONTEND=1) before the engine of the CPU wheel.
+RUST_ARGUMENTS = (
+    "(MainProcess pid=684) INFO 11-30 19:47:27 [api_utils.py:286] non-default args: {'model_tag': '/m/qwen3', "
+    "'api_server_count': 1, 'host': '127.0.0.1', 'port': 24734, 'model': '/m/qwen3', 'max_model_len': 512, "
+    "'enforce_eager': True, 'served_model_name': ['small'], 'generation_config': 'vllm', 'max_num_seqs': 16}\n"
+    "\x1b[0;36m(RustFrontend pid=1919)\x1b[0m \x1b[32mINFO\x1b[0m \x1b[90m11-30 19:48:42\x1b[0m "
+    "\x1b[90m[transport.rs:379]\x1b[0m bootstrapped engines connected \x1b[3mengine_count\x1b[0m\x1b[2m=\x1b[0m1\n"
+)
+RUST_METRICS = """vllm:num_requests_running{model_name="small",engine="0"} 0
+vllm:prefix_cache_queries_total{model_name="small",engine="0"} 0
+vllm:prefix_cache_hits_total{model_name="small",engine="0"} 0
+"""
+RUST_CARD = {
+    "id": "small",
+    "object": "model",
+    "created": 1796068124,
+    "owned_by": "vllm-frontend-rs",
+    "root": "/m/qwen3",
+    "parent": None,
+    "max_model_len": 512,
+}
+RUST = {
+    "/metrics": httpx.Response(200, text=RUST_METRICS),
+    "/version": httpx.Response(200, json={"version": "0.32.0", "rust_frontend_version": "0.32.0"}),
+    "/v1/models": httpx.Response(200, json={"object": "list", "data": [RUST_CARD]}),
+}
+
+
+def test_the_front_end_in_rust_is_known_and_what_it_does_not_tell_is_unknown(tmp_path: Path) -> None:
+    found, differences = facts(RUST_ARGUMENTS + CACHE, tmp_path, pages=RUST)
+    assert differences == []
+    assert (found["version"], found["rust_frontend_version"]) == ("0.32.0", "0.32.0")
+    assert (found["slots"], found["n_ctx_slot"], found["kv_cache_tokens"]) == (16, 512, 8192)
+    assert (found["model_path"], found["prefix_cache_hits"]) == ("/m/qwen3", 0)
+    assert (found["block_size"], found["prefix_caching"]) == (None, None)  # no vllm:cache_config_info
+    assert facts(ARGUMENTS + CACHE, tmp_path)[0]["rust_frontend_version"] is None
+
+
 @pytest.mark.parametrize(
     "page", [httpx.Response(404), httpx.Response(200, text="<html>"), httpx.Response(200, json=[]), httpx.Response(501)]
 )

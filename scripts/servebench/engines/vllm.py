@@ -63,7 +63,7 @@ class Vllm(PyTorch):
 
     def inspect(self, client: httpx.Client) -> dict[str, Any]:
         """Ask /version, /v1/models and /metrics; some facts are only in the log."""
-        found = metrics.scrape(client)
+        found, versions = metrics.scrape(client), _told(client, "/version")
         listed = _told(client, "/v1/models").get("data")
         card = listed[0] if isinstance(listed, list) and listed and isinstance(listed[0], dict) else {}
         cache = found.labels("vllm:cache_config_info")
@@ -71,7 +71,8 @@ class Vllm(PyTorch):
         tokens = cache.get("kv_cache_size_tokens") or _first(CACHE_TOKENS, log)
         concurrency = cache.get("kv_cache_max_concurrency") or _second(CONCURRENCY, log)
         return {
-            "version": _told(client, "/version").get("version"),
+            "version": versions.get("version"),
+            "rust_frontend_version": versions.get("rust_frontend_version"),  # None: the front end in Python
             "build": None,
             "slots": _int(_first(SLOTS, log)),
             "n_ctx_slot": card.get("max_model_len"),
