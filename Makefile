@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: all validate twice test lint audit chaos soak fuzz report setup setup-dev schema lock clean cluster-test container-test gateway-test
+.PHONY: all validate twice test lint audit chaos soak fuzz report setup setup-dev schema lock clean cluster-test container-test gateway-test examples
 
 all: setup
 	$(BIN)/snakemake --cores 1 all
@@ -98,7 +98,11 @@ gateway-test: setup-dev
 	test -x results/litellm/bin/litellm || ($(PYTHON) -m venv results/litellm && results/litellm/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes --only-binary :all: -r tests/engine/litellm.lock)
 	LITELLM=$$PWD/results/litellm/bin/litellm $(BIN)/python -m pytest -s tests/engine/test_litellm.py
 
-# The tests on a real docker, started and stopped around them (as root, on Debian).
+# Every configuration that the documentation prints, as it stands (docs/experiments.md has how long it took).
+examples: setup-dev
+	EXAMPLES=1 $(BIN)/python -m pytest -s -v tests/engine/test_examples.py --timeout 7200
+
+# The tests on a real docker and podman, started and stopped around them (as root, on Debian).
 container-test: setup-dev
 	$(BIN)/servebench environment llama-cpp --runtime '{}' --out results/llama-cpp.json
 	tests/container/up.sh $$($(BIN)/python -c 'import json; print(json.load(open("results/llama-cpp.json"))["python"])')

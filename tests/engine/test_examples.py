@@ -1,0 +1,95 @@
+"""Every configuration that the documentation prints is run, with a server and a file in the places it leaves to you.
+
+`make examples` runs them as they stand; otherwise windows, rounds and users are few. What only other machines can run
+is planned (tests/unit/test_printed.py) and named here with the reason.
+"""
+
+import copy
+import hashlib
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from snakemake.utils import update_config
+
+from printed import completed, printed
+from servebench.engines.llama_server import LAUNCHER
+from servebench.tables import read
+from waiting import until
+from workspace import BIN, Workspace
+
+WHOLE = "EXAMPLES" in os.environ  # make examples
+ELSEWHERE = {
+    "docs/evaluations.md": "its question sets come from the internet, and two models answer all of them for hours",
+    "docs/slurm.md": "its scratch folder is that of a SLURM job",
+}
+SHORT = {"rounds": 1, "workload": {"warmup_s": 0.1, "window_s": 0.5, "max_tokens": 4, "min_targets": 1}}
+BASE = {"name": "SmolLM2-135M-Instruct"}
+
+
+def here(place: str) -> Any:
+    elsewhere = next((why for page, why in ELSEWHERE.items() if place.startswith(page)), None)
+    return pytest.param(printed()[place], id=place, marks=[pytest.mark.skip(reason=elsewhere)] if elsewhere else [])
+
+
+@pytest.fixture
+def practice() -> Iterator[None]:
+    """The server that is already running: the one of `servebench practice`."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", 8000))
+        except OSError:
+            pytest.skip("needs port 8000, which the examples name")
+    started = subprocess.Popen([sys.executable, str(BIN / "servebench"), "practice"], stdout=subprocess.DEVNULL)
+    try:
+        until(lambda: answers(8000), 120, "the practice server")
+        yield
+    finally:
+        started.terminate()
+        started.wait(60)
+
+
+def answers(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.mark.parametrize("content", [here(place) for place in printed()])
+def test_it_is_run(
+    content: dict[str, Any], llama_environment: dict[str, Any], smollm2: Path, practice: None, tmp_path: Path
+) -> None:
+    config = copy.deepcopy(completed(content))
+    server = tmp_path / "llama-server"
+    server.write_text(f'#!/bin/sh\nexec "{llama_environment["python"]}" "{LAUNCHER}" "$@"\n')
+    server.chmod(0o755)
+    file = {"source": smollm2.as_uri(), "sha256": hashlib.sha256(smollm2.read_bytes()).hexdigest()}
+    for engine in config["engines"].values():
+        if "binary" in engine:
+            engine["binary"] = str(server)
+    for model in config.get("models", {}).values():
+        quantization = model.pop("quantization", None)
+        model |= file
+        if quantization:  # of one file, as in the text
+            del model["source"], model["sha256"]
+            model |= {"quantization": quantization, "requantize": {"from": "base", "to": quantization}}
+    if any("requantize" in model for model in config.get("models", {}).values()):
+        config["models"]["base"] = {**BASE, **file}
+    update_config(config, {"runtime": {"foreign_use": {"action": "mark"}, "beyond_calibration": "mark"}})
+    if not WHOLE:
+        update_config(config, SHORT)
+        for setting in config["settings"].values():
+            setting["users"] = setting["users"][:1]
+    made = Workspace(tmp_path)
+    made.config = config
+    made.results = tmp_path / "results" / config["experiment"]
+    made.snakemake("all")
+    rows = read(made.results / "tables" / "measurements.parquet").to_pylist()
+    assert rows and {(row["status"], row["failures"]) for row in rows} == {("ok", 0)}
+    if WHOLE:
+        print(f"{len(rows)} measurements, {sum(row['target_requests'] for row in rows)} requests")
