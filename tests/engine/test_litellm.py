@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -19,13 +20,23 @@ from servebench.load.line import Line
 from servebench.load.measurement import Measurement
 from servebench.load.run import measure
 from servebench.load.workload import Workload
+from servebench.tables import read
 from waiting import until
+from workspace import Workspace
 
 EVENTS = (
     b'data: {"choices":[{"index":0,"delta":{"role":"assistant","content":"word "}}]}\n\n' * 4
     + b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
     + b'data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":4,"total_tokens":11}}\n\ndata: [DONE]\n\n'
 )
+WHOLE = {
+    "id": "1",
+    "object": "chat.completion",
+    "created": 1,
+    "model": "m",
+    "choices": [{"index": 0, "message": {"role": "assistant", "content": "Paris"}, "finish_reason": "stop"}],
+    "usage": {"prompt_tokens": 7, "completion_tokens": 4, "total_tokens": 11},
+}
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: %d\r\n\r\n" % len(EVENTS)
 LOAD = Workload(mode="count", requests=60, max_tokens=4, timeout_s=30)
 
@@ -37,7 +48,9 @@ class Upstream(HttpDouble):
         if request.body.get("model") == "busy":
             told = {"error": {"message": "too many", "type": "rate_limit", "code": "429"}}
             return [request.response(told, 429, {"retry-after": "7"})]
-        return [HEAD + EVENTS]
+        if request.method == "GET":
+            return [request.response({"object": "list", "data": [{"id": "m", "object": "model"}]})]
+        return [HEAD + EVENTS if request.body.get("stream") else request.response(WHOLE)]
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +124,31 @@ def test_its_stream_is_read_as_the_server_s_own_and_its_delay_stands_beside(
         found[name] = figures["ttft_p50_s"]
     print("TTFT p50:", {name: f"{1000 * seconds:.2f} ms" for name, seconds in found.items()})
     assert found["direct"] < found["proxy"] < 2
+
+
+def test_it_is_measured_by_the_workflow_beside_the_server_itself(
+    upstream: Upstream, proxy: str, tmp_path: Path
+) -> None:
+    """`kind: url` on both, in one experiment: the rows differ by the proxy's own delay."""
+    made = Workspace(tmp_path)
+    made.env["GATEWAY_KEY"] = "sk-test"
+    at = {"direct": f"{upstream.url}/v1", "proxy": f"{proxy}/v1"}
+    made.config["rounds"] = 1
+    made.config["engines"] = {
+        name: {"kind": "url", "url": url, "api_key_env": "GATEWAY_KEY", "options": {"model": "m"}}
+        for name, url in at.items()
+    }
+    made.config["models"] = {"m": {"source": "hf://a/b", "unverified": "The server is a double."}}
+    made.config["workload"] = {"prompts": "en-short", "mode": "count", "requests": 60, "max_tokens": 4}
+    made.config["settings"] = {name: {"engine": name, "model": "m", "slots": 1, "users": [1]} for name in at}
+    made.snakemake("results/reruns/tables/measurements.parquet")
+    found = read(made.results / "tables/measurements.parquet").to_pylist()
+    rows = {row["setting"]: row for row in found}
+    assert [row["reason"] for row in found] == [[], []]
+    assert {(row["status"], row["failures"], row["target_requests"]) for row in found} == {("ok", 0, 60)}
+    assert {row["tokens_from_usage"] for row in found} == {60}
+    print("TTFT p50:", {name: f"{1000 * rows[name]['ttft_p50_s']:.2f} ms" for name in at})
+    assert rows["direct"]["ttft_p50_s"] < rows["proxy"]["ttft_p50_s"]
 
 
 @pytest.mark.parametrize(

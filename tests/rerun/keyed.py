@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from http_double import HttpDouble, Request, Step
+from servebench.load import calibrate
+from servebench.load.calibration import Level
 from workspace import Workspace
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -127,8 +129,12 @@ def on_simulators(folder: Path) -> Workspace:
     prompts = folder / "prompts.jsonl"
     prompts.write_text("".join(f'{{"prompt": "{"number " * 90}{number}."}}\n' for number in ("one", "two", "six")))
     file = {"name": "The model", "source": "file:///nowhere.gguf"}
+    # A machine that loads nobody truthfully: its one CPU for the load is any.
+    level = Level(variant="steady", users=1, delivered_ratio=0.5, cpu_ratio=1.0, beyond=["delivered_ratio"])
+    calibrate.keep(calibrate.record([level], [0]), folder / "cache")
     made.config |= {
         "title": {"en": "A title", "ja": "題名"},
+        "reference": "h200",
         "rounds": {"min": 1, "max": 2},
         "deviations": ["Prompts are ours."],
         "unverified": ["Never run elsewhere."],

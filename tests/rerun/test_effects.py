@@ -1,5 +1,6 @@
 """Each key of the configuration has an effect, seen in small experiments that set many of them (docs/keys.md)."""
 
+import hashlib
 import itertools
 import json
 import subprocess
@@ -23,7 +24,7 @@ class Run:
 
     def __init__(self, workspace: Workspace, asked: dict[str, list[Any]] | None = None) -> None:
         self.workspace, self.results, self.asked = workspace, workspace.results, asked or {}
-        self.page = (self.results / "report" / "index.html").read_text() if not asked else ""
+        self.page = (self.results / "report" / "index.html").read_text()
 
     def record(self, run: str, setting: str, users: int = 1) -> measurements.Record:
         return measurements.read(self.results / f"measurements/{run}/{setting}/round1/users{users:03d}.parquet")
@@ -54,7 +55,7 @@ def far(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     """A server at a URL, loaded in every mode and evaluated."""
     with Listening() as server:
         workspace = at_a_url(tmp_path_factory.mktemp("far"), server)
-        workspace.snakemake("results/reruns/tables/measurements.parquet")
+        workspace.snakemake("results/reruns/report/index.html")
         yield Run(workspace, server.asked())
 
 
@@ -188,6 +189,7 @@ AT_A_URL: dict[str, Callable[[Run], tuple[Any, Any]]] = {
     "evaluations.targets.<target>.engine": lambda run: ({row["engine"] for row in run.rows("targets")}, {"far"}),
     "evaluations.targets.<target>.model": lambda run: ({row["model"] for row in run.rows("targets")}, {"m"}),
     "evaluations.targets.<target>.slots": lambda run: ({row["slots"] for row in run.rows("targets")}, {2}),
+    "evaluations.targets.<target>.note": lambda run: ("On A." in run.page and "On B." in run.page, True),
     "evaluations.targets.<target>.request": lambda run: ({who for who in run.asked if who in "AB"}, {"A", "B"}),
 }
 
@@ -237,6 +239,10 @@ ON_SIMULATORS: dict[str, Callable[[Run], tuple[Any, Any]]] = {
     "title": lambda run: ("A title" in run.page and "題名" in run.page, True),
     "license": lambda run: (published(run)["license"], "CC0-1.0"),
     "rounds.min": lambda run: (len(run.rows("measurements")), 4),
+    "reference": lambda run: (
+        [row["published_max"] for row in run.rows("reproduction", figure="output_tok_s", setting="ollama-p1", users=1)],
+        [64.0],
+    ),
     "deviations": lambda run: ("Prompts are ours." in run.page, True),
     "unverified": lambda run: ("Never run elsewhere." in run.page, True),
     "line.min_targets": lambda run: ({claim.values["wanted"] for claim in run.claims("level")}, {1000}),
@@ -278,6 +284,7 @@ ON_SIMULATORS: dict[str, Callable[[Run], tuple[Any, Any]]] = {
     "runtime.ports": lambda run: (31000 <= simulator(run)["port"] <= 31500, True),
     "runtime.cache": lambda run: ((run.workspace.folder / "cache" / "calibration").is_dir(), True),
     "runtime.device": lambda run: ({tuple(record.session.devices) for record in records(run)}, {("cpu",)}),
+    "runtime.beyond_calibration": lambda run: ("beyond_calibration" in run.marks("s-1-q4_0"), True),
     "runtime.foreign_use": lambda run: ("foreign_use" in run.marks("s-1-q4_0"), True),
     "runtime.foreign_use.share": lambda run: (run.record("main", "s-1-q4_0").foreign_use.share, 1e-9),
     "runtime.foreign_use.samples": lambda run: ({row["foreign_limit"] for row in run.rows("measurements")}, {1}),
@@ -321,6 +328,27 @@ def test_the_longest_job_of_a_batch_system_bounds_the_time_that_is_asked_for(sim
     """`runtime.job_minutes`."""
     sim.workspace.config["runtime"]["job_minutes"] = 1
     assert "runtime=1\n" in sim.workspace.snakemake("-n", "--forcerun", "session_main_s-1-q4_0")
+
+
+def test_an_engine_gets_only_so_much_time_to_start_and_to_stop(tmp_path: Path) -> None:
+    """`runtime.ready_timeout_s`, `stop_timeout_s`: it never serves, and when it is told to stop takes a minute to."""
+    stubborn = tmp_path / "stubborn"
+    stubborn.write_text("#!/bin/sh\ntrap 'sleep 60; touch stopped-well' TERM\nsleep 3600 & wait\nsleep 3600 & wait\n")
+    stubborn.chmod(0o755)
+    workspace = Workspace(tmp_path)
+    model = tmp_path / "m.gguf"
+    model.write_bytes(b"GGUF")
+    workspace.config["rounds"] = 1
+    workspace.config["engines"] = {"llama": {"kind": "llama-server", "runtime": "binary", "binary": str(stubborn)}}
+    sha256 = hashlib.sha256(b"GGUF").hexdigest()
+    workspace.config["models"] = {"m": {"source": model.as_uri(), "sha256": sha256}}
+    setting = {"engine": "llama", "model": "m", "slots": 1, "context": 512, "users": [1]}
+    workspace.config["settings"] = {"one": setting}
+    workspace.config["runtime"] |= {"ready_timeout_s": 1, "stop_timeout_s": 1, "device": "cpu"}
+    workspace.snakemake("results/reruns/tables/measurements.parquet", code=0)
+    (row,) = tables.read(workspace.results / "tables" / "measurements.parquet").to_pylist()
+    assert row["status"] == "failed" and "not ready after 1 s" in json.dumps(row["reason"])
+    assert not (tmp_path / "stopped-well").exists(), "it was killed"
 
 
 def test_what_the_plan_says_of_memory_and_speed_follows_from_what_models_are_about(tmp_path: Path) -> None:
