@@ -195,6 +195,8 @@ def _start(adapter: Adapter, devices: Devices) -> tuple[Process, Server]:
 def _not_contained(adapter: Adapter, command: Command, said: str) -> str:
     words = [line for line in said.splitlines() if line.strip() and not line.startswith(("See ", "Run "))]
     why = " ".join(words[-2:]) or "it says nothing"
+    if NO_PROGRAM in said:
+        why += f"; is {runtime.image(adapter.setting.engine).get('entrypoint')} a program of the image?"
     return f"engines.{adapter.setting.engine.key}: {command.argv[0]} could not run its container: {why}"
 
 
