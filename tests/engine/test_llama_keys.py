@@ -86,3 +86,21 @@ def test_what_pins_a_file_or_fetches_it_from_elsewhere_measures_nothing_again(
     measured.config["models"]["mirrored"] = pinned
     measured.snakemake("only_main_one")
     assert measured.measured() == before
+
+
+def test_an_engine_gets_only_so_much_time_to_start_and_to_stop(smollm2: Path, tmp_path: Path) -> None:
+    """`runtime.ready_timeout_s`, `stop_timeout_s`: it never serves, and takes a minute when it is told to stop."""
+    stubborn = tmp_path / "stubborn"
+    stubborn.write_text("#!/bin/sh\ntrap 'touch told; sleep 60; touch stopped-well' TERM\nsleep 3600 & wait\nwait\n")
+    stubborn.chmod(0o755)
+    made = Workspace(tmp_path)
+    made.config["rounds"] = 1
+    made.config["engines"] = {"llama": {"kind": "llama-server", "runtime": "binary", "binary": str(stubborn)}}
+    sha256 = hashlib.sha256(smollm2.read_bytes()).hexdigest()
+    made.config["models"] = {"m": {"source": smollm2.as_uri(), "sha256": sha256}}
+    made.config["settings"] = {"one": {"engine": "llama", "model": "m", "slots": 1, "context": 512, "users": [1]}}
+    made.config["runtime"] |= {"ready_timeout_s": 1, "stop_timeout_s": 1, "device": "cpu"}
+    made.snakemake("results/reruns/tables/measurements.parquet")
+    (row,) = read(made.results / "tables/measurements.parquet").to_pylist()
+    assert row["status"] == "failed" and "not ready after 1 s" in json.dumps(row["reason"])
+    assert (tmp_path / "told").exists() and not (tmp_path / "stopped-well").exists()

@@ -1,6 +1,5 @@
 """Each key of the configuration has an effect, seen in small experiments that set many of them (docs/keys.md)."""
 
-import hashlib
 import itertools
 import json
 import subprocess
@@ -328,27 +327,6 @@ def test_the_longest_job_of_a_batch_system_bounds_the_time_that_is_asked_for(sim
     """`runtime.job_minutes`."""
     sim.workspace.config["runtime"]["job_minutes"] = 1
     assert "runtime=1\n" in sim.workspace.snakemake("-n", "--forcerun", "session_main_s-1-q4_0")
-
-
-def test_an_engine_gets_only_so_much_time_to_start_and_to_stop(tmp_path: Path) -> None:
-    """`runtime.ready_timeout_s`, `stop_timeout_s`: it never serves, and when it is told to stop takes a minute to."""
-    stubborn = tmp_path / "stubborn"
-    stubborn.write_text("#!/bin/sh\ntrap 'sleep 60; touch stopped-well' TERM\nsleep 3600 & wait\nsleep 3600 & wait\n")
-    stubborn.chmod(0o755)
-    workspace = Workspace(tmp_path)
-    model = tmp_path / "m.gguf"
-    model.write_bytes(b"GGUF")
-    workspace.config["rounds"] = 1
-    workspace.config["engines"] = {"llama": {"kind": "llama-server", "runtime": "binary", "binary": str(stubborn)}}
-    sha256 = hashlib.sha256(b"GGUF").hexdigest()
-    workspace.config["models"] = {"m": {"source": model.as_uri(), "sha256": sha256}}
-    setting = {"engine": "llama", "model": "m", "slots": 1, "context": 512, "users": [1]}
-    workspace.config["settings"] = {"one": setting}
-    workspace.config["runtime"] |= {"ready_timeout_s": 1, "stop_timeout_s": 1, "device": "cpu"}
-    workspace.snakemake("results/reruns/tables/measurements.parquet", code=0)
-    (row,) = tables.read(workspace.results / "tables" / "measurements.parquet").to_pylist()
-    assert row["status"] == "failed" and "not ready after 1 s" in json.dumps(row["reason"])
-    assert not (tmp_path / "stopped-well").exists(), "it was killed"
 
 
 def test_what_the_plan_says_of_memory_and_speed_follows_from_what_models_are_about(tmp_path: Path) -> None:
