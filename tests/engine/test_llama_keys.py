@@ -50,6 +50,7 @@ def measured(
         "other": {**setting, "model": "made"},
     }
     made.config["runtime"] |= {"mirror": str(folder / "mirror"), "scratch": str(folder / "scratch"), "device": "cpu"}
+    made.config["runtime"]["bandwidth_gb_s"] = 43
     made.snakemake("results/reruns/tables/measurements.parquet")
     return made
 
@@ -75,6 +76,13 @@ def test_where_a_model_comes_from(measured: Workspace, smollm2: Path, quickstart
     assert "by its name alone" in manifest["unverified"]
     argv = record(measured, "one").session.argv or []
     assert argv[argv.index("-m") + 1].startswith(str(measured.folder / "scratch"))
+
+
+def test_what_is_predicted_follows_from_the_configured_bandwidth(measured: Workspace, smollm2: Path) -> None:
+    """`runtime.bandwidth_gb_s`."""
+    (row,) = [row for row in read(measured.results / "tables/predicted.parquet").to_pylist() if row["setting"] == "one"]
+    assert (row["bandwidth_gb_s"], row["bandwidth_from"]) == (43, "configured")
+    assert row["stream_tok_s"] == pytest.approx(43e9 / smollm2.stat().st_size, rel=0.01)
 
 
 def test_what_pins_a_file_or_fetches_it_from_elsewhere_measures_nothing_again(
