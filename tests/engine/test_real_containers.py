@@ -150,19 +150,6 @@ def shim(tool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: st
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
 
 
-def test_a_user_who_may_not_use_the_socket_gets_docker_s_words(
-    images: Callable[..., None], smollm2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(runtime, "REMOVAL_TIMEOUT_S", 0.3)
-    monkeypatch.setenv("HOME", "/")
-    shim("docker", tmp_path, monkeypatch, "", "setpriv --reuid 65534 --regid 65534 --clear-groups")
-    with (
-        pytest.raises(engines.InfrastructureError, match=r"engines\.boxed.*permission denied"),
-        launched("docker", smollm2, tmp_path),
-    ):
-        pass
-
-
 def test_two_sessions_at_once_have_containers_of_their_own(
     tool: str, images: Callable[..., None], smollm2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,13 +216,30 @@ def test_a_container_that_cannot_be_made_is_no_result_of_the_setting(
         pass
 
 
-def test_a_daemon_that_is_down_is_no_result_of_the_setting(
-    images: Callable[..., None], smollm2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("host", "user", "words"),
+    [
+        ("unix:///nowhere/docker.sock", "", "Cannot connect to the Docker daemon"),
+        (None, "setpriv --reuid 65534 --regid 65534 --clear-groups", "permission denied"),
+    ],
+    ids=["down", "not-this-user-s"],
+)
+def test_a_daemon_that_does_not_answer_is_no_result_of_the_setting(
+    images: Callable[..., None],
+    smollm2: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    host: str | None,
+    user: str,
+    words: str,
 ) -> None:
     monkeypatch.setattr(runtime, "REMOVAL_TIMEOUT_S", 0.3)
-    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
+    monkeypatch.setenv("HOME", "/")  # not root's, which another user may not read
+    shim("docker", tmp_path, monkeypatch, "", user)
+    if host:
+        monkeypatch.setenv("DOCKER_HOST", host)
     with (
-        pytest.raises(engines.InfrastructureError, match=r"engines\.boxed.*Cannot connect to the Docker daemon"),
+        pytest.raises(engines.InfrastructureError, match=rf"engines\.boxed.*{words}"),
         launched("docker", smollm2, tmp_path),
     ):
         pass
