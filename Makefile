@@ -74,10 +74,11 @@ lock:
 	$(COMPILE) --python-platform x86_64-manylinux_2_31 --only-binary :all: --output-file envs/vllm-cuda.lock envs/vllm-cuda.in
 	$(LOCK) --output-file tests/engine/litellm.lock tests/engine/litellm.in
 
-# How often claims of leaders and differences are false (docs/verdicts.md), and answers of a search for a capacity
-# (docs/benchmarks.md) (three quarters of an hour).
+# How often claims of leaders, differences and choices are false (docs/figures.md), and answers of a search for a capacity
+# (docs/benchmarks.md) (an hour and a half).
 validate: setup-dev
 	$(BIN)/python benchmarks/verdicts/error_rates.py --pages 1000
+	$(BIN)/python benchmarks/verdicts/choices.py --pages 300
 	$(BIN)/python benchmarks/capacity/random_servers.py --servers 1000
 	$(BIN)/python benchmarks/capacity/open_servers.py --servers 1000
 

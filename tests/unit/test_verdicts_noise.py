@@ -1,5 +1,5 @@
 """Leaders and differences: false ones among equal settings are rare, true ones are detected (a short form of `make
-validate`, whose tables are in docs/verdicts.md)."""
+validate`, whose tables are in docs/figures.md)."""
 
 import itertools
 
