@@ -238,6 +238,20 @@ def test_settings_that_differ_in_one_thing_stand_as_a_table() -> None:
     assert content.pairs({}, "main") is None
 
 
+def test_each_level_stands_with_its_confidence_lengths_of_prompts_and_replies_and_the_users_before_it() -> None:
+    content_of, plan = made({"setting": "llama-np16", "users": 4}, {"setting": "llama-np16", "users": 8})
+    rows = {row["users"]: row for row in content.values(content_of, "main")}
+    assert {users: row["before"] for users, row in rows.items()} == {4: "–", 8: "4"}
+    level = next(claim for claim in claims.of(content_of, "main", "level") if claim.users == 8)
+    assert rows[8]["confidence"] == level.confidence is not None
+    figures = {figure["name"]: figure["text"] for figure in rows[8]["figures"]}
+    assert "–" not in {figures[name] for name in ("prompt_tokens_p50", "output_tokens_mean", "target_requests")}
+    page = page_.page(content_of, plan)
+    for head in ("prompt_tokens_p50", "output_tokens_mean", "line", "before"):
+        assert spoken(f"page.values.{head}")["en"] in page
+    assert f" {level.confidence:.2f}</td>" in page
+
+
 def test_no_raw_name_of_a_measure_stands_where_a_person_reads() -> None:
     rows = [compared(measure=name) for name in labels()["claims"]["measures"]]
     page = page_.page({"comparisons": tables.table("comparisons", rows)}, plan_evaluated(under_load=True))

@@ -11,12 +11,13 @@ import msgspec
 import pytest
 
 import synthetic
-from judged import both, concluded, only, plan_of, row
+from judged import both, concluded, only, plan_of, row, tables_of
 from servebench import claims, verdicts
 from servebench.claims import Claim
 from servebench.load.objective import Objective
 from servebench.marks import mark
 from servebench.plan import Plan
+from servebench.report import content, first
 from servebench.report.page import page
 from servebench.tables import derived
 from servebench.tables.catalogue import SCHEMAS
@@ -557,3 +558,22 @@ def test_the_page_of_an_open_loop_counts_connections_and_draws_nothing_by_users(
     assert not re.search(r"\d+ users|\d+ 人(?!あたり)", shown)
     assert "4 requests/s" in shown and "Users or connections" in shown
     assert "How many users at once?" not in shown and "Does it keep up with the requests?" in shown
+
+
+def test_with_a_gap_every_sentence_speaks_of_the_same_number_below_it() -> None:
+    """4 users met the target, 8 missed it, 16 met it: people, costs and the first screen are of 4."""
+    plan = msgspec.structs.replace(plan_of({"llama-np16": (4, 8, 16)}), cost={"price_per_hour": 3.6})
+    rows = [*both(plan, "llama-np16", 4, e2e_mean_s=5.0), *both(plan, "llama-np16", 16, e2e_mean_s=5.0)]
+    rows += both(plan, "llama-np16", 8, ttft_p95_s=9.0, ttft_p50_s=8.0, e2e_mean_s=9.0)
+    found = concluded(plan, rows)
+    capacity = only(found, "capacity")
+    assert (capacity.verdict, capacity.users, capacity.values["met_above"]) == ("bracketed", 4, [16])
+    about = [*(c for c in found if c.kind == "people"), *(c for c in found if c.kind == "cost")]
+    assert {(claim.kind, claim.verdict, claim.users) for claim in about} == {
+        *(("people", "arithmetic", 4), ("cost", "per_token", 4), ("cost", "per_person", 4)),
+    }
+    made = tables_of(plan, rows) | {"verdicts": claims.table(found)}
+    shown = first.first(made, plan, "main")
+    assert shown["number"]["users"] == 4
+    assert [row["serves"] for row in content.heatmap(made, plan, "main")["rows"]] == [4]
+    assert "16 users" not in " ".join(said(c)["en"] for c in about)
