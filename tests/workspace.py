@@ -59,9 +59,9 @@ class Workspace:
             env=self.env,
         )
 
-    def snakemake(self, *arguments: str, code: int = 0) -> str:
+    def snakemake(self, *arguments: str, code: int = 0, timeout_s: float = 600) -> str:
         """Run snakemake, which must end with exit code `code`, and return its output."""
-        done = subprocess.run(self.command(*arguments), capture_output=True, text=True, timeout=600, env=self.env)
+        done = subprocess.run(self.command(*arguments), capture_output=True, text=True, timeout=timeout_s, env=self.env)
         assert done.returncode == code, done.stdout[-3000:] + done.stderr[-3000:]
         return done.stdout + done.stderr
 

@@ -62,9 +62,15 @@ def answers(port: int) -> bool:
 
 @pytest.mark.parametrize("content", [here(place) for place in printed()])
 def test_it_is_run(
-    content: dict[str, Any], llama_environment: dict[str, Any], smollm2: Path, practice: None, tmp_path: Path
+    content: dict[str, Any],
+    llama_environment: dict[str, Any],
+    smollm2: Path,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
 ) -> None:
     config = copy.deepcopy(completed(content))
+    if any("url" in engine for engine in config["engines"].values()):
+        request.getfixturevalue("practice")
     server = tmp_path / "llama-server"
     server.write_text(f'#!/bin/sh\nexec "{llama_environment["python"]}" "{LAUNCHER}" "$@"\n')
     server.chmod(0o755)
@@ -88,7 +94,7 @@ def test_it_is_run(
     made = Workspace(tmp_path)
     made.config = config
     made.results = tmp_path / "results" / config["experiment"]
-    made.snakemake("all")
+    made.snakemake("all", timeout_s=3600)
     rows = read(made.results / "tables" / "measurements.parquet").to_pylist()
     assert rows and {(row["status"], row["failures"]) for row in rows} == {("ok", 0)}
     if WHOLE:
