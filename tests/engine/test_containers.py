@@ -230,5 +230,5 @@ def test_an_old_driver_is_said_and_not_found_by_a_silent_cpu_run(docker: Path) -
 
 def test_no_container_program_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(engines.InfrastructureError, match=r"engines\.boxed: needs docker, podman or apptainer"):
+    with pytest.raises(engines.InfrastructureError, match=r"engines\.boxed: needs docker, apptainer or podman"):
         adapter().command(8080)

@@ -176,12 +176,12 @@ def test_engines_that_need_a_gpu_are_named_where_there_is_none(h200, tmp_path, m
 @pytest.mark.parametrize(
     ("there", "answer", "told"),
     [
-        ([], 0, "NOT FOUND: docker, podman or apptainer"),
+        ([], 0, "NOT FOUND: docker, apptainer or podman"),
         (["docker"], 1, "daemon DOES NOT ANSWER"),
         (["docker"], 0, ""),
         (["docker", "apptainer"], 1, "daemon DOES NOT ANSWER"),  # docker is used where both are
         (["podman"], 1, "DOES NOT WORK"),
-        (["podman", "apptainer"], 0, ""),
+        (["podman", "apptainer"], 1, ""),
         (["apptainer"], 1, ""),
     ],
 )

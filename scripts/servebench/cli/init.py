@@ -209,7 +209,7 @@ def runnable(there: Machine) -> tuple[dict[str, dict[str, Any]], dict[str, str]]
             found[kind] = {"kind": kind, "runtime": "binary", "binary": kind}
         else:
             update = f"; its image needs CUDA {outdated}, so update the driver" if outdated and containers else ""
-            lacking[kind] = f"is not on PATH, and there is neither docker nor podman nor apptainer{update}"
+            lacking[kind] = f"is not on PATH, and there is none of docker, apptainer and podman{update}"
     return found, lacking
 
 

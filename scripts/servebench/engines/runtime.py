@@ -24,7 +24,7 @@ MODELS_INSIDE = PurePosixPath("/models")
 LABEL = "servebench"
 REMOVAL_TIMEOUT_S = 15.0
 ANSWER_TIMEOUT_S = 60.0  # of docker and podman
-TOOLS = ("docker", "podman", "apptainer")  # the first that is installed is used
+TOOLS = ("docker", "apptainer", "podman")  # the first that is installed is used
 
 
 def command(

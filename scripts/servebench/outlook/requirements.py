@@ -175,7 +175,7 @@ def container_fault(plan: Plan) -> str | None:
     """Return why the plan's images cannot run on this machine; None when they can."""
     tools = {runtime.container_tool(engine) for engine in plan.engines.values() if engine.runtime == "container"}
     if None in tools:
-        return "NOT FOUND: docker, podman or apptainer; install one"
+        return "NOT FOUND: docker, apptainer or podman; install one"
     for tool in sorted(filter(None, tools - {"apptainer"})):
         try:
             subprocess.run([tool, "info"], check=True, capture_output=True, timeout=10)
