@@ -22,11 +22,18 @@ ROOT = Path(__file__).parents[2]
 SEARCHES = 2
 
 
-def configuration(settings: list[str]) -> dict[str, Any]:
-    """Return the quick start's configuration with these settings (all where none is named), without evaluations."""
+def configuration(settings: list[str], ttft_s: float | None, most_users: int | None) -> dict[str, Any]:
+    """Return the quick start's configuration with these settings (all where none is named), without evaluations.
+
+    `ttft_s` (of the line's p95) and `most_users` take the place of its own, for a machine that is slow or busy.
+    """
     config: dict[str, Any] = yaml.safe_load((ROOT / "config" / "config.yaml").read_text(encoding="utf-8"))
     del config["evaluations"]
     config["settings"] = {name: config["settings"][name] for name in settings or config["settings"]}
+    if ttft_s is not None:
+        config["line"] |= {"ttft_p95_s": ttft_s, "user_tok_s": 0.1}
+    if most_users is not None:
+        config["capacity"] = {"most_users": most_users}
     return config
 
 
@@ -57,8 +64,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("settings", nargs="*")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--ttft-s", type=float, help="Limit of the TTFT p95, with a speed of 0.1 tokens/s.")
+    parser.add_argument("--most-users", type=int)
     asked = parser.parse_args()
-    config = configuration(asked.settings)
+    config = configuration(asked.settings, asked.ttft_s, asked.most_users)
     found = [answers(asked.out / str(number), config) for number in range(1, SEARCHES + 1)]
     print("| setting | serves, misses: first search | second search | measurements | overlap |")
     print("|---|---|---|---|---|")

@@ -595,3 +595,20 @@ def test_whatever_is_counted_has_a_singular():
     for key, texts in leaves(words.labels()):
         counted = set(re.findall(r"\{[a-z_]+\} ([a-z]+s)\b(?!/)", texts["en"])) - never_one
         assert counted <= set(words.COUNTED), key
+
+
+def test_what_is_predicted_at_most_is_a_thin_line_with_one_name() -> None:
+    tables_, plan = small()
+    for name, column in (("user_by_users", "stream_tok_s"), ("output_by_users", "output_tok_s")):
+        points = against_users.ranges(tables_, name.replace("_by_users", "_tok_s"), "main")
+        assert {point["predicted"] for point in points} == {None}, "the bandwidth of this CPU is not known"
+        limits = [
+            dict.fromkeys(SCHEMAS["predicted"].names)
+            | {"run": "main"}
+            | {"setting": point["setting"], "users": point["users"], column: 500.0}
+            for point in points
+        ]
+        drawn = charts.chart(
+            name, tables_ | {"predicted": tables.table("predicted", limits)}, style.Style.configured({}, plan), "main"
+        )
+        assert str(drawn.to_dict()).count("predicted at most") == 1

@@ -17,6 +17,7 @@ from servebench.charts.style import (
     FAINT,
     INK,
     LINE,
+    MUTED,
     PAPER,
     SHAPES,
     Axis,
@@ -222,23 +223,26 @@ def _panel(frame: _Frame, data: pd.DataFrame, engine: str, key: str, limit: floa
 
 
 def _predicted(frame: _Frame, own: Sequence[Row], x: alt.X, y_scale: alt.Scale) -> list[alt.Chart]:
-    """Draw what is predicted at most, each course once, with its name where it begins; [] without a prediction."""
+    """Draw what is predicted at most, each course once, with one name for all; [] without a prediction."""
     lines: dict[tuple[tuple[int, float], ...], str] = {}
     for name in dict.fromkeys(point["setting"] for point in own):
         course = ((p["users"], p["predicted"]) for p in own if p["setting"] == name and p["predicted"] is not None)
         lines.setdefault(tuple(course), name)
-    rows = [
-        {"line": name, "users": users, "predicted": most, "text": "" if n else frame.style.say("charts.predicted")}
-        for course, name in lines.items()
-        for n, (users, most) in enumerate(course)
+    rows: list[Row] = [
+        {"line": name, "users": users, "predicted": most} for course, name in lines.items() for users, most in course
     ]
     if not rows:
         return []
-    base, y = alt.Chart(inline(rows)), alt.Y("predicted:Q", scale=y_scale)
+    named = min(rows, key=lambda row: (row["users"], -row["predicted"])) | {"text": frame.style.say("charts.predicted")}
+    y = alt.Y("predicted:Q", scale=y_scale)
     look: dict[str, Any] = {"align": "left", "dx": 2, "dy": -6, "fontSize": 10}
+    line = alt.Chart(inline(rows)).mark_line(color=MUTED[0], strokeWidth=0.8, strokeDash=[1, 3])
     return [
-        base.mark_line(color=LINE[0], strokeWidth=0.8, strokeDash=[1, 3]).encode(x, y, detail="line:N"),
-        *(base.mark_text(**look | edge).encode(x, y, text="text:N") for edge in written(LINE[0])),
+        line.encode(x, y, detail="line:N"),
+        *(
+            alt.Chart(inline([named])).mark_text(**look | edge).encode(x, y, text="text:N")
+            for edge in written(MUTED[0])
+        ),
     ]
 
 
