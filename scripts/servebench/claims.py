@@ -133,7 +133,9 @@ KINDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "share": ("gib", "memory"),
     },
     # percents: [slower, faster round] of what is predicted at most; source: of the bandwidth (`limits.Bandwidth`).
-    "predicted": dict.fromkeys(("reached", "beyond"), ("percents", "stream_tok_s", "gib", "gb_s", "source", "valid")),
+    "predicted": dict.fromkeys(
+        ("reached", "beyond"), ("percents", "stream_tok_s", "gib", "gb_s", "source", "valid", *_LOAD)
+    ),
     # band: the shortest and the longest prompt of it, in tokens
     "slow": {"counted": ("band", "band_slow", "band_total", "other_slow", "other_total", "valid")},
     "queue": {"waited": ("slots", "ttft_p50_s", "base_users", "base_ttft_p50_s", "valid")},

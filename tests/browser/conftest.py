@@ -53,3 +53,19 @@ def findings(page: Any) -> Callable[[], list[tuple[str, list[str]]]]:
         return [(v["id"], [n["html"][:90] for n in v["nodes"][:3]]) for v in found]
 
     return find
+
+
+@pytest.fixture
+def draw_all(page: Any) -> Callable[[], int]:
+    """Unfold everything, bring every chart near the view, wait until it is drawn; returns how many there are."""
+
+    def draw() -> int:
+        page.evaluate("document.querySelectorAll('details').forEach(details => { details.open = true; })")
+        charts = page.locator("[data-chart]")
+        for n in range(charts.count()):
+            charts.nth(n).scroll_into_view_if_needed()
+            charts.nth(n).locator("svg").wait_for()
+        page.wait_for_function("document.querySelectorAll('[data-chart]:not([data-drawn])').length === 0")
+        return int(charts.count())
+
+    return draw

@@ -76,17 +76,3 @@ def test_the_ratio_sorts_both_ways(page) -> None:
         ratios = [float(value) for value in values if value]
         assert len(set(ratios)) > 1
         assert ratios == sorted(ratios, key=lambda ratio: sign * ratio)
-
-
-@pytest.mark.parametrize(
-    "page",
-    [
-        {"color_scheme": "light"},
-        {"color_scheme": "dark", "locale": "ja-JP"},
-        {"viewport": {"width": 390, "height": 800}},
-    ],
-    indirect=True,
-)
-def test_axe_finds_nothing_and_nothing_is_wider_than_the_screen(page, findings) -> None:
-    assert findings() == []
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -56,23 +56,12 @@ def path(written: tuple[Path, dict[str, Any]]) -> Path:
     return written[0]
 
 
-def draw_all(page: Any) -> int:
-    """Unfold everything, bring every chart near the view, wait until it is drawn; returns how many there are."""
-    unfold(page)
-    charts = page.locator("[data-chart]")
-    for n in range(charts.count()):
-        charts.nth(n).scroll_into_view_if_needed()
-        charts.nth(n).locator("svg").wait_for()
-    page.wait_for_function("document.querySelectorAll('[data-chart]:not([data-drawn])').length === 0")
-    return int(charts.count())
-
-
 def unfold(page: Any) -> None:
     page.evaluate("document.querySelectorAll('details').forEach(details => { details.open = true; })")
 
 
-def test_all_charts_are_drawn_without_an_error_or_a_request(page, written, seen) -> None:
-    count = draw_all(page)
+def test_all_charts_are_drawn_without_an_error_or_a_request(page, written, seen, draw_all) -> None:
+    count = draw_all()
     runs = set(written[1]["settings"]["run"].to_pylist())
     drawn = set(page.locator("[data-chart]").evaluate_all("charts => charts.map(chart => chart.dataset.chart)"))
     assert {f"{name}-main" for name in ANSWERED} < drawn
@@ -87,8 +76,8 @@ def test_all_charts_are_drawn_without_an_error_or_a_request(page, written, seen)
     assert written[0].stat().st_size <= 3_000_000
 
 
-def test_the_language_switch_turns_texts_titles_and_charts(page) -> None:
-    draw_all(page)
+def test_the_language_switch_turns_texts_titles_and_charts(page, draw_all) -> None:
+    draw_all()
     assert page.locator("h2").first.inner_text() == "The answer"
     page.click("#language")
     assert page.locator("html").get_attribute("lang") == "ja"
@@ -102,8 +91,8 @@ def test_the_language_switch_turns_texts_titles_and_charts(page) -> None:
     assert page.locator("h2").first.inner_text() == "The answer"
 
 
-def test_columns_sort_by_number_both_ways_with_the_missing_last(page) -> None:
-    draw_all(page)  # a chart drawn between the aim and the click would move the table from under the pointer
+def test_columns_sort_by_number_both_ways_with_the_missing_last(page, draw_all) -> None:
+    draw_all()  # a chart drawn between the aim and the click would move the table from under the pointer
     table = page.locator("table.values").first
     for column in (5, 8):  # output, TTFT p95
         button = table.locator("thead button").nth(column)
@@ -192,8 +181,8 @@ def marked_rows(written: tuple[Path, dict[str, Any]]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("page", [{"locale": "ja-JP"}], indirect=True)
-def test_what_is_pointed_at_is_told_in_japanese(page, written) -> None:
-    draw_all(page)
+def test_what_is_pointed_at_is_told_in_japanese(page, written, draw_all) -> None:
+    draw_all()
     rows = schema.rows(written[1]["settings"])
     row = max((r for r in rows if r["run"] == "main" and r["rounds"] == 2), key=lambda row: len(row["marks"]))
     place = page.locator("[data-chart=output_by_users-main] svg .mark-symbol path")
@@ -227,8 +216,8 @@ def test_what_failed_stands_on_the_page(page) -> None:
 
 
 @pytest.mark.parametrize("page", [{"viewport": {"width": 390, "height": 800}}], indirect=True)
-def test_a_phone_never_scrolls_sideways(page, seen) -> None:
-    draw_all(page)
+def test_a_phone_never_scrolls_sideways(page, seen, draw_all) -> None:
+    draw_all()
     unfold(page)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     assert seen["errors"] == []
@@ -244,15 +233,15 @@ def test_a_phone_never_scrolls_sideways(page, seen) -> None:
     ],
     indirect=True,
 )
-def test_axe_finds_nothing(page, findings) -> None:
-    draw_all(page)
+def test_axe_finds_nothing(page, findings, draw_all) -> None:
+    draw_all()
     unfold(page)
     assert findings() == []
 
 
 @pytest.mark.parametrize("page", [{"color_scheme": "dark"}], indirect=True)
-def test_dark_charts_use_the_dark_colours_and_paper_is_light(page) -> None:
-    draw_all(page)
+def test_dark_charts_use_the_dark_colours_and_paper_is_light(page, draw_all) -> None:
+    draw_all()
     first = page.locator("[data-chart] svg").first
     assert "#5b9bff" in first.evaluate("svg => svg.outerHTML")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")

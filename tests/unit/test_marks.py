@@ -23,7 +23,7 @@ EXAMPLES: dict[str, tuple[Any, str, str]] = {
     ),
     "throttles": ({"sw_thermal": 2}, "thermal limit of the driver 2", "ドライバーの温度制限 2"),
     "outcomes": ({"truncated": 4, "empty": 3}, "cut off 4, empty 3", "打ち切り 4、空 3"),
-    "figure": ("user_tok_s", "Per user, tok/s", "1 人あたりの速度（トークン/秒）"),
+    "figure": ("user_tok_s", "Speed of a reply, tok/s", "応答 1 件の速度（トークン/秒）"),
     "devices": (["0-1", "0-2"], "0-1 / 0-2", "0-1 / 0-2"),
     "differs": (
         ["engine_version", "protocol"],
@@ -31,7 +31,7 @@ EXAMPLES: dict[str, tuple[Any, str, str]] = {
         "サーバーソフトのバージョン / 測定手順のバージョン",
     ),
     "found": (["1.2", None], "1.2 / –", "1.2 / –"),
-    "task": ("＜課題＞", "＜課題＞", "＜課題＞"),
+    "task": ("proofreading", "Proofreading", "校正"),
     "reason": ("＜理由＞", "＜理由＞", "＜理由＞"),
     "what": ("＜項目＞", "＜項目＞", "＜項目＞"),
     "asked": (True, "true", "true"),

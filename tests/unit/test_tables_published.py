@@ -16,7 +16,7 @@ import pytest
 
 import servebench
 import synthetic
-from servebench import tables
+from servebench import schema, tables
 from servebench.load.line import Line
 from servebench.plan import Plan
 from servebench.tables import published
@@ -154,6 +154,20 @@ def test_a_file_says_by_itself_what_was_measured_where_and_when() -> None:
     for setting in made_["settings"]:
         assert (setting["workload"]["window_s"], setting["prompts_sha256"]) == (60, "0" * 64)
         assert all(server["protocol"] and server["servebench_version"] for server in setting["servers"])
+
+
+def test_a_server_is_listed_once_whatever_port_its_launches_chose() -> None:
+    content, plan = made()
+
+    def servers(*own: list[str]) -> int:
+        rows = [row | {"argv": own[row["round"] % 2]} for row in schema.rows(content["measurements"])]
+        changed = content | {"measurements": tables.table("measurements", rows)}
+        return max(len(one["servers"]) for one in concurrency.concurrency(changed, plan, "main")["settings"])
+
+    docker = ["docker", "run", "--name", "{}", "--publish", "127.0.0.1:{}:{}", "vllm", "--port", "{}"]
+    assert servers(["llama", "--port", "8001", "-c", "64"], ["llama", "--port", "8002", "-c", "64"]) == 1
+    assert servers(*([part.replace("{}", port) for part in docker] for port in ("8001", "8002"))) == 1
+    assert servers(["llama", "--port", "8001", "-c", "64"], ["llama", "--port", "8001", "-c", "65"]) == 2
 
 
 def test_numbers_are_short_and_paths_are_not_those_of_a_machine() -> None:

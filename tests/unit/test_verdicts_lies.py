@@ -95,7 +95,7 @@ def test_a_lead_by_short_replies_is_said_with_their_lengths() -> None:
         only(found, "pair", users=8, figure="output_tok_s"),
     ):
         assert "reply_lengths_differ" in {caveat.kind for caveat in claim.caveats}
-        assert "Marks: " in said(claim)["en"] and "注意事項：" in said(claim)["ja"]
+        assert "Warnings: " in said(claim)["en"] and "注意事項：" in said(claim)["ja"]
 
 
 def test_replies_that_differ_by_less_than_a_fifth_are_alike() -> None:

@@ -65,6 +65,7 @@ def test_users_who_pause_are_the_people_and_their_streams_are_measured() -> None
     found = concluded(plan, both(plan, "llama-np16", 16, e2e_mean_s=10.0, in_flight_mean=4.0))
     claim = only(found, "people")
     assert (claim.verdict, claim.values["streams"], claim.values["think"]) == ("measured", [4.0, 4.0], "exp:30")
+    assert "30 s on average" in said(claim)["en"] and "平均 30 秒" in said(claim)["ja"]
 
 
 def test_people_of_a_level_that_is_not_valid_are_not_valid() -> None:
@@ -88,6 +89,7 @@ def test_a_person_costs_the_month_of_the_machine_over_the_people_it_serves() -> 
     plan, rows = served()
     claim = only(concluded(priced(plan), rows), "cost", verdict="per_person")
     assert claim.users == 16 and [pause for pause, *_ in claim.values["persons"]] == [10, 30, 60]
+    assert "pauses of 10 s" in said(claim)["en"] and "間隔 10 秒" in said(claim)["ja"]
     assert [ends for _, *ends in claim.values["persons"]] == [[pytest.approx(2628 / n)] * 2 for n in (32, 64, 112)]
     assert "82.1 USD a month with pauses of 10 s" in said(claim)["en"] and "計算値" in said(claim)["ja"]
     assert not [c for c in concluded(plan, rows) if c.verdict == "per_person"]

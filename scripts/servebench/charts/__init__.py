@@ -7,11 +7,12 @@ start, so a chart's module is imported only when the chart is drawn.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from servebench import claims
 from servebench.plan.layout import Layout
 
 if TYPE_CHECKING:
@@ -106,6 +107,13 @@ def values(name: str, tables: Mapping[str, pa.Table], run: str) -> list[dict[str
     module = importlib.import_module(f"servebench.charts.{name}")
     made: list[dict[str, Any]] = getattr(module, "values", module.points)(tables, run)
     return made
+
+
+def unit(tables: Mapping[str, pa.Table], run: str, settings: Iterable[str]) -> str:
+    """Say what a number beside these settings counts: `users`, `connections` (of a schedule), or `either`."""
+    names = set(settings)
+    schedules = names & claims.of_schedules(tables, run)
+    return "users" if not schedules else "connections" if schedules == names else "either"
 
 
 def runs_with_data(name: str, tables: Mapping[str, pa.Table], runs: Sequence[str]) -> list[str]:

@@ -25,7 +25,7 @@ def chart(rows: Sequence[Row], style: Style, figure: str) -> Any:
         ticks=False, domain=False, labelPadding=8, labelLimit=300, labelFontSize=12.5
     )
     fill = alt.Fill("side:N", title=None).scale(domain=["A", "B"], range=[PAPER[0], INK[0]]).legend(orient="top")
-    size = alt.Size("side:N", legend=None).scale(domain=["A", "B"], range=[110, 36])  # B within A where they are equal
+    size = alt.Size("side:N", title=None).scale(domain=["A", "B"], range=[120, 46]).legend(orient="top")  # B within A
     tooltip = style.tooltip(setting="name:N", first="first:N", second="second:N", ratio="ratio:N")
     drawn = alt.layer(
         alt.Chart(inline(rows)).mark_rule(color=MUTED[0], strokeWidth=2).encode(alt.X("a:Q", scale=x), y, x2="b:Q"),

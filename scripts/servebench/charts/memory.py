@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
-from servebench.charts.style import INK, MUTED, Style, inline
+from servebench.charts.style import INK, MUTED, Style, inline, width_px
 from servebench.tables.files import Row, rows_of
 from servebench.words.numbers import digits
 
@@ -46,7 +46,9 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
         | {"label": f"{digits(piece['measured'])} GiB"}
         for piece in pieces
     ]
-    scale = alt.Scale(domain=[0, max(row["measured"] for row in rows) * 1.14], nice=False)
+    room = max(width_px(row["label"]) for row in rows) + 14
+    most = max(row["measured"] for row in rows)
+    scale = alt.Scale(domain=[0, most * style.width / (style.width - room)], nice=False)
     base = alt.Chart(inline(rows))
     ends = base.transform_filter(alt.datum.last)
     y = alt.Y("name:N", sort=list(dict.fromkeys(row["name"] for row in rows)), title=None).axis(
@@ -70,4 +72,4 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
         ends.mark_tick(color=INK[0], thickness=2, height=20).encode(measured, y),
         ends.mark_text(align="left", dx=7).encode(measured, y, text="label:N"),
     )
-    return style.finished(drawn.properties(width=style.width, height={"step": 28}), "memory")
+    return style.finished(drawn.properties(width=style.width, height={"step": 28}), "memory", room=room)

@@ -9,7 +9,7 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
-from servebench import claims
+from servebench import charts
 from servebench.charts.style import LINE, MUTED, Style, inline
 from servebench.tables.files import Row, rows_of
 from servebench.words.marks import starred
@@ -58,7 +58,7 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
     """Draw a panel per setting, a line per number of users and round."""
     rows = points(tables, run)
     if not rows:
-        return style.nothing("ttft_ecdf", settings=0)
+        return style.nothing("ttft_ecdf", settings=0, unit="–")
     names = list(dict.fromkeys(row["setting"] for row in rows))
     style = style.sized(270, 170, min(len(names), COLUMNS))
     levels = sorted({row["users"] for row in rows})
@@ -71,7 +71,7 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
     below = alt.Legend(
         orient="bottom", direction="horizontal", columns=4, symbolStrokeColor=MUTED[0], symbolStrokeWidth=3
     )
-    unit = "connections" if set(names) <= claims.of_schedules(tables, run) else "users"
+    unit = charts.unit(tables, run, names)
     tooltip = style.tooltip(round="round:N")
     tooltip.insert(0, alt.Tooltip("users:Q", title=style.say(f"charts.tooltip.{unit}")))
     tooltip += [
@@ -110,4 +110,5 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
         layers = [where, curve] if min(ends) / 1.2 <= limit <= max(ends) * 1.2 else [curve]
         panels.append(alt.layer(*layers).properties(width=style.width, height=style.height, title=header))
     chart = panels[0] if len(panels) == 1 else alt.concat(*panels, columns=COLUMNS, spacing=16)
-    return style.finished(chart, "ttft_ecdf", limit=limit, settings=len(names))
+    counted = style.say(f"charts.unit.{unit}")
+    return style.finished(chart, "ttft_ecdf", limit=limit, settings=len(names), unit=counted)

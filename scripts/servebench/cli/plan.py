@@ -86,7 +86,7 @@ def sections(plan: Plan, results: Path, cache_root: Path, language: str) -> Iter
     yield "Predicted, not measured", predicted(plan, results, cache_root)
     yield "Not verified", (f"{where}: {say(text, language)}" for where, text in requirements.unverified(plan))
     yield (
-        "Where this differs from the source, or the source is silent",
+        "Deviations from the source, and what it leaves open",
         (say(text, language) for text in plan.deviations),
     )
 

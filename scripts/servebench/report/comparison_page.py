@@ -40,6 +40,8 @@ def page(found: comparison.Comparison) -> str:
         figures=drawing.figures,
         pair_claim=spoken.pair,
         counts={figure: comparison.counts(found, figure) for figure in PAIRED},
+        heads={name: f"compare.{name}" for name in ("figure", "first", "second", "ratio", "verdict")},
+        measured=comparison.MEASURED,
         several=len({pair.run for pair in found.pairs}) > 1,
     )
 

@@ -46,7 +46,7 @@ def start(run: str, setting: str) -> str:
 def heatmap(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> dict[str, Any]:
     """Fill the table of setting × users: `users`, and `rows` of a setting with its cells (None where not planned).
 
-    `scheduled`: some of the numbers are connections of a schedule, not users. Settings stand in the order of the
+    `unit` says what the numbers count, as in `charts.style.unit`. Settings stand in the order of the
     largest number of users that they serve within the target.
     """
     settings = {setting.name: setting for setting in plan.settings.values() if setting.run == run}
@@ -69,7 +69,7 @@ def heatmap(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> dict[str, A
         }
         for name in sorted(settings, key=lambda name: -serves.get(name, 0))
     ]
-    return {"users": users, "rows": rows, "scheduled": any(setting.scheduled for setting in settings.values())}
+    return {"users": users, "rows": rows, "unit": charts.unit(tables, run, settings)}
 
 
 def _cell(claim: Claim | None, row: Row | None, plan: Plan) -> dict[str, Any]:
@@ -182,16 +182,22 @@ def charted(tables: Mapping[str, pa.Table], name: str, run: str, key: str) -> Fo
     found = charts.values(name, tables, run)
     columns = [column for column in charts.CHARTS[name].columns if any(row[column] is not None for row in found)]
     rows = [[_charted(column, row[column]) for column in columns] for row in found]
+    unit = charts.unit(tables, run, [row["setting"] for row in found if "setting" in row])
     return Fold(
         id=f"values-{key}",
         name=words("charts.values"),
-        heads=[words(f"charts.column.{column}") for column in columns],
+        heads=[
+            words(f"charts.tooltip.{unit}" if column == "users" and unit != "users" else f"charts.column.{column}")
+            for column in columns
+        ],
         rows=rows,
     )
 
 
 def _charted(column: str, value: Any) -> Text:
     """Write one value of a chart's table: a name in both languages, marks, a number, or the text it is."""
+    if isinstance(value, Mapping):
+        return dict(value)
     if isinstance(value, bool):
         return words(f"charts.value.{'true_' if value else 'false_'}")
     if column == "measure":

@@ -16,7 +16,7 @@ from servebench.plan import Plan, Setting
 from servebench.report import content
 from servebench.tables.files import Row, rows_of
 from servebench.words.marks import phrase
-from servebench.words.numbers import digits, span
+from servebench.words.numbers import span
 
 # The questions of the first screen with the kinds of claims that answer them, and where on the page the rest is.
 QUESTIONS = (
@@ -169,7 +169,7 @@ def facts(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> dict[str, Any
         "prompt_tokens": _over(rows, "prompt_tokens_p50"),
         "reply_tokens": _over(rows, "output_tokens_mean"),
         "rounds": plan.rounds,
-        "window_s": " / ".join(digits(window) for window in windows) or None,
+        "window_s": " / ".join(f"{window:g}" for window in windows) or None,
     }
 
 

@@ -50,7 +50,8 @@ def page(plan: Plan, tables: Mapping[str, pa.Table]) -> str:
         first=first.first(tables, plan, loaded.RUN) | _screen(plan, tables, setting, levels, once(plan, levels)),
         figures=figures,
         columns=("users", "line", *content.COLUMNS, "backlog_end", "failures", "marks"),
-        heads={"line": "load.target"} | ({"users": "load.connections"} if scheduled else {}),
+        heads={"line": "load.target"}
+        | ({"users": "load.connections", "user_tok_s": "values.reply_tok_s"} if scheduled else {}),
         values=values,
         states={row["state"] for row in values},
         workload=content.workload(setting),

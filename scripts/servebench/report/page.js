@@ -73,7 +73,7 @@
     chart.addEventListener("keydown", (event) => {
       if (event.key === "Escape") return hush(chart);
       const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
-      const found = marks(chart);
+      const found = [...new Map(marks(chart).map((mark) => [JSON.stringify(mark.__data__.tooltip), mark])).values()]; // each once
       if (!step || !found.length) return;
       event.preventDefault();
       const at = found.findIndex((mark) => "told" in mark.dataset);

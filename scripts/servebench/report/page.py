@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -65,6 +65,7 @@ def page(tables: Mapping[str, pa.Table], plan: Plan, style: Mapping[str, Any] | 
     shown = {figure["name"] for figure in figures}
     runs = list(plan.runs)
     found = claims.of(tables)
+    schedules = {setting.name for setting in plan.settings.values() if setting.scheduled}
     text = fill(
         "page.html",
         plan.title if isinstance(plan.title, dict) else dict.fromkeys(LANGUAGES, plan.title),
@@ -73,8 +74,9 @@ def page(tables: Mapping[str, pa.Table], plan: Plan, style: Mapping[str, Any] | 
         rounds=plan.rounds,
         print_all=True,
         under_load_note=under_load_note,
-        named=_chart_name,
-        schedules={setting.name for setting in plan.settings.values() if setting.scheduled},
+        schedules=schedules,
+        users=len(schedules) < len(plan.settings),
+        heads=_heads(plan, schedules),
         plan=plan,
         runs=[_run(tables, plan, run, [f for f in figures if f["run"] == run]) for run in runs],
         claims=found,
@@ -85,8 +87,7 @@ def page(tables: Mapping[str, pa.Table], plan: Plan, style: Mapping[str, Any] | 
         loops=choice.loops(tables, plan),
         others=[(kind, own) for kind in OTHERS if (own := [said for said in found if said.kind == kind])],
         covered=covered(plan),
-        undrawn=[name for name in charts.CHARTS if name not in shown],
-        words=words,
+        undrawn=_undrawn([name for name in charts.CHARTS if name not in shown]),
         gaps=content.missing(tables, plan),
         discarded=rows_of(tables, "discarded"),
         servers=content.servers(tables, plan),
@@ -114,6 +115,21 @@ def page(tables: Mapping[str, pa.Table], plan: Plan, style: Mapping[str, Any] | 
         definitions=glossary.definitions(),
     )
     return glossary.linked(text)
+
+
+def _heads(plan: Plan, schedules: Collection[str]) -> dict[str, str]:
+    """Name the columns of all values that count something else where requests come by a schedule."""
+    if not schedules:
+        return {}
+    load = "load.connections" if len(schedules) == len(plan.settings) else "values.load"
+    return {"users": load, "user_tok_s": "values.reply_tok_s", "before": "values.load_before"}
+
+
+def _undrawn(names: Sequence[str]) -> dict[str, str] | None:
+    """Say which charts have no data; None where all have some."""
+    titles = [_chart_name(name) for name in names]
+    joined = {code: {"en": "; ", "ja": "、"}[code].join(title[code] for title in titles) for code in LANGUAGES}
+    return {code: words("page.charts.none")[code].format(names=joined[code]) for code in LANGUAGES} if names else None
 
 
 def _chart_name(name: str) -> dict[str, str]:

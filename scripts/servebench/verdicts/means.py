@@ -166,7 +166,8 @@ def _predictions(tables: Mapping[str, pa.Table], shown: Mapping[Cell, Claim]) ->
                 "gb_s": row["bandwidth_gb_s"],
                 "source": row["bandwidth_from"],
                 "valid": level.values.get("valid", False),
-            },
+            }
+            | {name: level.values[name] for name in ("mode", "rate")},
         )
 
 

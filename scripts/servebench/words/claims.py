@@ -147,11 +147,15 @@ def _values(claim: Claim, language: str) -> dict[str, str]:
         filled |= {"used": words(f"claims.used.{use}")[language].format(percent=digits(values["used_percent"]))}
     if "persons" in values:
         person = words("claims.person")[language]
-        each = ((f"{digits(p)} s" if isinstance(p, int | float) else p, ends) for p, *ends in values["persons"])
+        each = ((_pause(p, language), ends) for p, *ends in values["persons"])
         filled |= {"persons": comma.join(person.format(pause=p, usd=_span(ends, language)) for p, ends in each)}
     if "source" in values:
         filled |= {"source": words(f"claims.bandwidths.{values['source']}")[language]}
         filled |= {"percent": _span(values["percents"], language)}
+    if "think" in values:
+        filled |= {"think": _pause(values["think"], language)}
+    if "minutes" in values:
+        filled |= {"minutes": f"{values['minutes']:g}"}
     if "memory" in values:
         filled |= {"memory": words(f"claims.memories.{values['memory']}")[language]}
     if "measure" in values:
@@ -218,6 +222,18 @@ def differs(names: Sequence[str]) -> dict[str, str]:
         language: COMMA[language].join(texts[name][language] if name in texts else name for name in names)
         for language in LANGUAGES
     }
+
+
+def _pause(pause: float | str, language: str) -> str:
+    """Say a pause: seconds, or a distribution as in the configuration (`exp:5`)."""
+    kind, colon, parameters = str(pause).partition(":")
+    first, _, second = (parameters if colon else kind).partition(",")
+    text = words(f"claims.pauses.{kind if colon else 'constant'}")[language]
+    return text.format(first=_plain(first), second=_plain(second))
+
+
+def _plain(number: str) -> str:
+    return f"{float(number):g}" if number else ""
 
 
 def _discarded(item: Sequence[Any], language: str) -> str:

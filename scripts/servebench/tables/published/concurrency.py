@@ -5,7 +5,8 @@ Runs never share a file, so that nobody merges their values into one table by ac
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -119,11 +120,26 @@ def _setting(tables: Mapping[str, pa.Table], plan: Plan, name: str, measured: li
 
 
 def _different(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Keep the first of rows that are the same but for the port and the container's name, which each launch chooses."""
     kept: list[dict[str, Any]] = []
+    seen: list[dict[str, Any]] = []
     for row in rows:
-        if row not in kept:
+        same = row | {"argv": _lasting(row["argv"])} if row.get("argv") else row
+        if same not in seen:
             kept.append(row)
+            seen.append(same)
     return kept
+
+
+_PORT = re.compile(r'(?:--port[ =]|127\.0\.0\.1:|"port": )(\d+)')
+
+
+def _lasting(argv: Sequence[str]) -> str:
+    """Join arguments without the launch's port, wherever it stands, and the container's name."""
+    text = re.sub(r"--name \S+", "", " ".join(argv))
+    for port in set(_PORT.findall(text)):
+        text = re.sub(rf"\b{port}\b", "PORT", text)
+    return text
 
 
 def _result(
@@ -175,7 +191,9 @@ SCHEMA: Mapping[str, Any] = form(
         trace_sha256={"type": ["string", "null"], "description": "SHA-256 of the trace"},
         memory_gib={"type": ["number", "null"], "description": "largest memory of the server over all sessions"},
         model_note={**LANGUAGES, "description": "what a reader must know to judge the model"},
-        servers=listed("the servers that really ran, each different one once", **columns("measurements", _SERVER)),
+        servers=listed(
+            "the servers that really ran, each once, whatever port it chose", **columns("measurements", _SERVER)
+        ),
     ),
     sessions=listed("each launch of a server", **columns("sessions", _SESSION)),
     results=listed(
