@@ -556,7 +556,7 @@ def test_the_page_of_an_open_loop_counts_connections_and_draws_nothing_by_users(
     assert not drawn & {"tradeoff", "output_bars", "output_by_users", "user_by_users", "ttft_by_users"}
     shown = re.sub(r"<script.*?</script>|<style.*?</style>", "", text, flags=re.DOTALL)
     assert not re.search(r"\d+ users|\d+ 人(?!あたり)", shown)
-    assert "4 requests/s" in shown and "Users or connections" in shown
+    assert "4 requests/s" in shown and "Connections" in shown and "Users or connections" not in shown
     assert "How many users at once?" not in shown and "Does it keep up with the requests?" in shown
 
 
