@@ -1,11 +1,13 @@
 """What is predicted of a setting before it is measured."""
 
 import pytest
+from msgspec import structs
 
 import servebench
 from servebench import configuration
 from servebench.machine import bandwidth as probe
 from servebench.outlook.limits import Bandwidth, bandwidth, limits
+from servebench.plan import canonical, from_json, reported
 
 
 @pytest.mark.parametrize(
@@ -70,3 +72,11 @@ def test_the_h200_settings_get_at_most_what_reading_all_weights_allows(tmp_path)
 def test_what_is_unknown_is_not_predicted(tmp_path):
     plan = configuration.read([servebench.ROOT / "config" / "h200.yaml"])
     assert {one.stream_tok_s for one in limits(plan, tmp_path, tmp_path, memory_gib=140, bandwidth_gb_s=None)} == {None}
+
+
+def test_a_saved_plan_keeps_the_configured_bandwidth_and_nothing_else_of_how_it_is_run():
+    plan = configuration.read([servebench.ROOT / "config" / "config.yaml"])
+    assert "runtime" not in reported(plan)
+    configured = structs.replace(plan, runtime=structs.replace(plan.runtime, bandwidth_gb_s=43.0))
+    assert reported(configured)["runtime"] == {"bandwidth_gb_s": 43.0}
+    assert from_json(canonical(reported(configured))).runtime.bandwidth_gb_s == 43
