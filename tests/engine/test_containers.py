@@ -103,9 +103,9 @@ def test_killing_the_client_leaves_no_container(docker: Path, smollm2: Path, tmp
         guard = below(holding="guard.py")[0]
         (client,) = guard.children()
         client.send_signal(signal.SIGKILL)
-        psutil.wait_procs([guard], timeout=10)
+        psutil.wait_procs([guard], timeout=60)
         assert not server.alive()
-        until(lambda: not psutil.pid_exists(server.pid), 10, "the end of the container")
+        until(lambda: not psutil.pid_exists(server.pid), 60, "the end of the container")
 
 
 def test_a_container_that_stays_is_said_and_nothing_is_started_beside_it(

@@ -240,7 +240,7 @@ def test_its_llama_server_that_outlives_session_guard_and_ollama_is_ended_by_the
         victim.suspend()
     for victim in (guard, psutil.Process(killed.pid)):
         victim.kill()
-    killed.communicate(timeout=20)
+    killed.communicate(timeout=60)
     assert alive(inner) == inner, "it is no child of the guard, whose death ends `ollama serve` only"
     with start(llama_environment, models, tmp_path) as server:
         assert server.alive()

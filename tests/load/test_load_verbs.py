@@ -317,4 +317,4 @@ def test_ctrl_c_ends_everything_without_a_traceback(tmp_path):
         stderr = running.communicate(timeout=30)[1]
     assert running.returncode != 0
     assert "Traceback" not in stderr
-    assert psutil.wait_procs(workers, timeout=10)[1] == []
+    assert psutil.wait_procs(workers, timeout=60)[1] == []

@@ -582,7 +582,7 @@ def test_killing_the_parent_leaves_no_worker_and_no_file(tmp_path):
         assert len(workers) == 2
         os.kill(parent.pid, signal.SIGKILL)
         parent.wait()
-        gone, alive = psutil.wait_procs(workers, timeout=10)
+        gone, alive = psutil.wait_procs(workers, timeout=60)
         assert (len(gone), alive) == (2, [])
     assert not list(tmp_path.iterdir())
 

@@ -33,7 +33,7 @@ def url():
         yield address
     finally:
         psutil.Process(server.pid).terminate()
-        server.wait(20)
+        server.wait(60)
 
 
 def _answers(address):

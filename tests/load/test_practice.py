@@ -30,7 +30,7 @@ def practice(tmp_path):
         yield port
     finally:
         psutil.Process(server.pid).terminate()
-        assert server.wait(20) == 0
+        assert server.wait(60) == 0
 
 
 def environment(folder):

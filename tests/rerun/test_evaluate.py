@@ -73,7 +73,7 @@ class Experiment:
             models=loaded.models,
             engines=loaded.engines,
             results=self.results,
-            runtime=plan.Runtime(ready_timeout_s=5),
+            runtime=plan.Runtime(ready_timeout_s=60),
             engine_log=self.results / "engine.log",
             **{"retry_failed": False, **context},
         )
@@ -270,7 +270,7 @@ def test_killed_half_way_it_goes_on_where_it_was(tmp_path, caplog):
         until(lambda: double.asked.total() >= 70, 60, "70 questions")
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
-        until(lambda: not double.connected, 10, "the end of what was in flight")
+        until(lambda: not double.connected, 60, "the end of what was in flight")
         assert 70 <= double.asked.total() < 200
         assert not Layout(experiment.results).evaluation("A").exists()
         kept = sum("question_id" in json.loads(line) for file in experiment.stored() for line in _whole_lines(file))

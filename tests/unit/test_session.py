@@ -114,7 +114,7 @@ class Measured:
             models=self.plan.models,
             engines=self.plan.engines,
             results=self.results,
-            runtime=plan.Runtime(ready_timeout_s=5, **runtime),
+            runtime=plan.Runtime(ready_timeout_s=60, **runtime),
             engine_log=self.results / "engine.log",
             retry_failed=False,
         )

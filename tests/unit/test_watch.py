@@ -224,10 +224,10 @@ def test_the_watcher_samples_no_oftener_than_told_and_keeps_the_largest_memory()
     began = time.monotonic_ns()
     server = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     with watch.Watcher(server.pid, interval_s=0.1) as watcher:
-        until(lambda: watcher.memory_gib, 20, "the first sample")
+        until(lambda: watcher.memory_gib, 60, "the first sample")
         server.kill()
         server.wait()
-        until(lambda: (watcher.latest() or {})["memory_bytes"] is None, 20, "a sample without the server")
+        until(lambda: (watcher.latest() or {})["memory_bytes"] is None, 60, "a sample without the server")
         table = watcher.table(began, time.monotonic_ns())
         assert table.schema == watch.TELEMETRY_SCHEMA
         assert table.num_rows * 0.1 <= (table["time_ns"][-1].as_py() - began) / 1e9
@@ -241,7 +241,7 @@ def test_the_watcher_samples_no_oftener_than_told_and_keeps_the_largest_memory()
 
 def test_a_server_that_is_not_ours_has_unknown_memory() -> None:
     with watch.Watcher(None, interval_s=0.1) as watcher:
-        until(watcher.latest, 20, "the first sample")
+        until(watcher.latest, 60, "the first sample")
         assert watcher.memory_gib is None
         assert watcher.table(0, time.monotonic_ns())["memory_bytes"].null_count > 0
 
@@ -250,7 +250,7 @@ def test_a_watching_process_that_died_is_an_error() -> None:
     watcher = watch.Watcher(os.getpid())
     (sampling,) = below(holding="servebench.machine.sampler")
     sampling.kill()
-    until(lambda: sampling.status() == psutil.STATUS_ZOMBIE, 10, "the end of the watching process")
+    until(lambda: sampling.status() == psutil.STATUS_ZOMBIE, 60, "the end of the watching process")
     with pytest.raises(InfrastructureError, match="the watching process ended with status -9"):
         watcher.table(0, 1)
     watcher.close()
@@ -258,7 +258,7 @@ def test_a_watching_process_that_died_is_an_error() -> None:
 
 def test_the_last_sample_is_read_without_disturbing_the_sampler() -> None:
     with watch.Watcher(os.getpid(), interval_s=0.02) as watcher:
-        until(watcher.latest, 20, "the first sample")
+        until(watcher.latest, 60, "the first sample")
         times = []
         while len(set(times)) < 15:
             latest = watcher.latest()
