@@ -21,6 +21,7 @@ lint: setup-dev
 
 # Random faults, many users for long, any bytes into every reader (docs/reliability.md has what was found).
 chaos: setup-dev
+	$(BIN)/python benchmarks/faults/keeping.py --faults 10000
 	$(BIN)/python benchmarks/faults/chaos.py --faults 10000
 
 soak: setup-dev
@@ -31,7 +32,7 @@ fuzz: setup-dev
 
 # Known weaknesses of the locked packages (needs uv and internet access).
 audit:
-	for lock in envs/workflow.lock envs/dev.lock envs/llama-cpp.lock; do uvx pip-audit --disable-pip --requirement $$lock || exit 1; done
+	for lock in envs/workflow.lock envs/dev.lock envs/llama-cpp.lock; do uvx pip-audit --strict --disable-pip --requirement $$lock || exit 1; done
 
 report: setup
 	$(BIN)/snakemake --cores 1 --report results/report.zip

@@ -4,12 +4,16 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from servebench import ROOT
 
 
-def test_random_faults_lose_nothing_double_nothing_and_leave_nothing_running() -> None:
-    command = [sys.executable, str(ROOT / "benchmarks" / "faults" / "chaos.py"), "--faults", "3", "--seed", "5"]
+@pytest.mark.parametrize(("script", "faults"), [("chaos.py", 3), ("keeping.py", 15)])
+def test_random_faults_lose_nothing_double_nothing_and_leave_nothing_running(script: str, faults: int) -> None:
+    command = [sys.executable, str(ROOT / "benchmarks" / "faults" / script), "--faults", str(faults), "--seed", "5"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
-    assert (found["faults"], found["lost"], found["doubled"], found["left_running"]) == (3, 0, 0, 0)
+    assert found["faults"] >= faults
+    assert not any(found.get(what, 0) for what in ("lost", "doubled", "left_running", "broken"))

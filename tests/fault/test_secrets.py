@@ -7,6 +7,7 @@ import logging
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -29,11 +30,16 @@ class Echo(HttpDouble):
         self.refuses = refuses
         self.keys: set[str | None] = set()
         self.seen_in_argv = False
+        self.samplers: list[bool] = []  # whether the key was in the environment of a sampler
 
     def respond(self, request: Request) -> Iterator[Step]:
         told = request.headers.get("authorization", "") + FORGED
         self.keys.add(request.headers.get("authorization"))
         self.seen_in_argv |= any(KEY in " ".join(p.info["cmdline"] or ()) for p in psutil.process_iter(["cmdline"]))
+        for process in psutil.process_iter(["cmdline"]):
+            if "servebench.machine.sampler" in (process.info["cmdline"] or ()):
+                with suppress(psutil.Error):
+                    self.samplers.append(KEY in process.environ().values())
         server = {"server": f"echo {request.headers.get('authorization', '')}"}
         if request.method == "GET":
             yield request.response({"data": [{"id": "m"}, {"id": told}]}, 200, server)
@@ -109,6 +115,7 @@ def test_an_experiment_writes_no_key_and_no_escape_sequence(tmp_path: Path) -> N
     assert answering.keys == refusing.keys == {f"Bearer {KEY}"}
     assert "HTTP 401" in told and list((workspace.results / "store").glob("*.parquet"))
     assert not (answering.seen_in_argv or refusing.seen_in_argv)
+    assert answering.samplers and not any(answering.samplers), "it needs no key"
     check(tmp_path, said + told + done.stdout + done.stderr)
 
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from servebench.machine.identity import machine
 from servebench.machine.infrastructure import InfrastructureError
+from servebench.machine.untrusted import without_secrets
 
 __all__ = ["TELEMETRY_SCHEMA", "Watcher", "machine"]
 
@@ -58,6 +59,7 @@ class Watcher:
             [sys.executable, "-m", "servebench.machine.sampler", json.dumps(options)],
             stdin=subprocess.DEVNULL,
             stdout=self._file,
+            env=without_secrets(os.environ),
         )
 
     def __enter__(self) -> Self:
