@@ -100,7 +100,7 @@ gateway-test: setup-dev
 	test -x results/litellm/bin/litellm || ($(PYTHON) -m venv results/litellm && results/litellm/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes --only-binary :all: -r tests/engine/litellm.lock)
 	LITELLM=$$PWD/results/litellm/bin/litellm $(BIN)/python -m pytest -s tests/engine/test_litellm.py
 
-# Every configuration that the documentation prints, as it stands (docs/experiments.md has how long it took).
+# Every configuration that the documentation prints, as it stands (docs/experiments.md has how long that took).
 examples: setup-dev
 	EXAMPLES=1 $(BIN)/python -m pytest -s -v tests/engine/test_examples.py --timeout 7200
 

@@ -88,6 +88,7 @@ def test_it_is_run(
         model["sha256"] = quickstart.models["smollm2-q8_0"].sha256
     update_config(config, {"runtime": {"foreign_use": {"action": "mark"}, "beyond_calibration": "mark"}})
     if not WHOLE:
+        config.setdefault("workload", {"prompts": "en-short"})  # as without any
         update_config(config, SHORT)
         for setting in config["settings"].values():
             setting["users"] = setting["users"][:1]
