@@ -14,11 +14,11 @@ from servebench.charts.style import LINE, MUTED, Style, inline
 from servebench.tables.files import Row, rows_of
 from servebench.words.marks import starred
 
-STEPS, COLUMNS = 32, 3
+STEPS, COLUMNS = 12, 3
 
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
-    """Read at most 32 steps per measurement from `ttft`; a share counts failed requests as never answered."""
+    """Read at most 12 steps per measurement from `ttft`; a share counts failed requests as never answered."""
     places = {(row["setting"], row["users"]): row for row in rows_of(tables, "settings", run)}
     return [
         {name: row[name] for name in ("setting", "users", "round")}
