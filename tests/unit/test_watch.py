@@ -139,7 +139,7 @@ def test_the_fingerprint_is_that_of_the_machine_and_not_of_the_moment(driver: Nv
     assert identity.machine().fingerprint != first.fingerprint
 
 
-BURN = "import time\nend = time.monotonic() + 30\nwhile time.monotonic() < end: pass"
+BURN = "import time\nend = time.monotonic() + 300\nwhile time.monotonic() < end: pass"
 
 
 def test_a_planted_foreign_process_is_seen_and_our_own_is_not() -> None:
@@ -156,7 +156,7 @@ def test_a_planted_foreign_process_is_seen_and_our_own_is_not() -> None:
     try:
         blind, owning = host.Sampler(os.getpid(), os.getpid()), host.Sampler(burner.pid, os.getpid())
         began, before_s = time.monotonic(), sum(burner.cpu_times()[:2])
-        until(lambda: sum(burner.cpu_times()[:2]) >= before_s + 1.5, 25, "1.5 s of the burner's CPU time")
+        until(lambda: sum(burner.cpu_times()[:2]) >= before_s + 1.5, 120, "1.5 s of the burner's CPU time")
         seen, own = blind.sample(), owning.sample()
         used_s = sum(burner.cpu_times()[:2]) - before_s
         share = used_s / (len(host.cpus()) * (time.monotonic() - began))
