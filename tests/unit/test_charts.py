@@ -591,7 +591,8 @@ def test_one_user_is_no_users():
 
 
 def test_whatever_is_counted_has_a_singular():
-    never_one = {"tokens", "points", "machines", "is", "was", "has", "serves", "keeps", "misses", "costs", "ms", "series"}
+    never_one = {"tokens", "points", "machines", "ms", "series"}
+    never_one |= {"is", "was", "has", "serves", "keeps", "misses", "costs"}
     for key, texts in leaves(words.labels()):
         counted = set(re.findall(r"\{[a-z_]+\} ([a-z]+s)\b(?!/)", texts["en"])) - never_one
         assert counted <= set(words.COUNTED), key
