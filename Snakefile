@@ -2,7 +2,7 @@
 #   snakemake --cores 1 all                                    the quick start (config/config.yaml)
 #   snakemake --cores 1 all --configfile config/FILE.yaml      another experiment
 #   snakemake --cores 1 only_main_np4                          one setting, both rounds
-#   snakemake --cores 1 capacity                               for how many users each setting keeps the line
+#   snakemake --cores 1 capacity                               for how many users each setting meets the target
 from snakemake.utils import min_version
 
 min_version("9.17")

@@ -8,11 +8,12 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow.parquet as pq
 from snakemake.exceptions import WorkflowError
 
@@ -21,9 +22,9 @@ from servebench import plan as planning
 from servebench.charts import CHARTS
 from servebench.engines import ADAPTERS
 from servebench.faults import Fault
-from servebench.machine import cpus
+from servebench.machine import cache, cpus
 from servebench.machine.infrastructure import api_key
-from servebench.outlook import duration, inventory
+from servebench.outlook import duration, inventory, requirements
 from servebench.plan import Plan, Setting
 from servebench.plan.layout import RESULTS, Layout
 from servebench.store.measurements import Store
@@ -332,6 +333,13 @@ class Targets:
         """Map each `only_…` target to the files of its setting."""
         return {f"only_{job.setting.run}_{job.setting.name}": self.made_by(job) for job in self.jobs() if job.of_rounds}
 
+    def part(self, asked: Collection[str]) -> Plan:
+        """Return the plan of the settings that are asked for, where only `only_…` targets are; else the whole plan."""
+        if not asked or not set(asked) <= self.only().keys():
+            return self.plan
+        settings = {name: one for name, one in self.plan.settings.items() if f"only_{one.run}_{name}" in asked}
+        return msgspec.structs.replace(self.plan, settings=settings, evaluations=None)
+
     def measured(self) -> list[Path]:
         """Return the files of all sessions and evaluations, and the questions."""
         return [*self.questions(), *(file for job in self.jobs() for file in self.made_by(job))]
@@ -428,6 +436,17 @@ class Targets:
             if here:
                 cpus.allot(setting.cpus)
 
+    def check_models(self, keys: Collection[str]) -> None:
+        """Raise Fault when files that these models are to be taken from are not there."""
+        found = requirements.downloads(self.plan, self.layout.results, cache.root(self.plan.runtime.cache))
+        lines = [
+            f"models.{one.model.key}.source: {one.own}: no such file; put it there or name another source"
+            for one in found
+            if one.model.key in keys and one.own and not one.own.exists()
+        ]
+        if lines:
+            raise Fault("\n".join(lines))
+
     def check_rounds(self, rules: Iterable[str]) -> None:
         """Raise Fault when these rules search with so few rounds that no answer can be sure."""
         if self.plan.search.most_rounds < 2 and {job.rule for job in self.searches()} & set(rules):
@@ -511,23 +530,27 @@ def begin(targets: Targets, workflow: Any) -> None:
     Snakemake removes a job's files before the job runs, links to measurements among them: what only a link holds is put
     back into the store before.
     """
-    run = {job.rule.name for job in workflow.dag.needrun_jobs()}
+    jobs = list(workflow.dag.needrun_jobs())
+    run = {job.rule.name for job in jobs}
     try:
+        targets.check_models({job.wildcards.model for job in jobs if job.rule.name == "fetch_model"})
         targets.check(run, here=workflow.local_exec)
         targets.check_rounds(run)
     except Fault as error:
         raise WorkflowError(str(error)) from None
-    layout = targets.layout
+    layout, files = targets.layout, workflow.overwrite_configfiles
     for path in Store(layout.results).restored():
         print(f"servebench: {path}: the store had lost this measurement, and has it again", file=sys.stderr)
     targets.hand_over()
+    os.environ[planning.GIVEN] = targets.plan.options(files)
     for line in targets.plan.left_out:
         print(f"servebench: {line}", file=sys.stderr)
     if searching := [job.setting for job in targets.searches() if job.rule in run]:
         print(duration.announcement_of_search(targets.plan, searching), file=sys.stderr)
     if not searching or run - {job.rule for job in targets.searches()} - {"capacity"}:
-        print(duration.announcement(targets.plan, layout.results), file=sys.stderr)
-        for line in duration.too_few(targets.plan):
+        part = targets.part({rule.name for rule in workflow.dag.targetrules})
+        print(duration.announcement(part, layout.results, files), file=sys.stderr)
+        for line in duration.too_few(part):
             print(f"servebench: too few requests to judge: {line}", file=sys.stderr)
     if forced(workflow):
         os.environ[FORCED] = "1"  # for the jobs of a cluster
@@ -535,7 +558,7 @@ def begin(targets: Targets, workflow: Any) -> None:
         print(
             "servebench: sessions are jobs of the cluster. What they do, or wait for: squeue --me --Format"
             " JobID,State,NodeList,Reason,StartTime,TimeLeft; what they have measured:"
-            f" servebench status{targets.plan.given}; their messages: {layout.logs / 'sessions'}",
+            f" servebench status{targets.plan.options(files)}; their messages: {layout.logs / 'sessions'}",
             file=sys.stderr,
         )
 
@@ -546,8 +569,14 @@ def end(targets: Targets, workflow: Any) -> None:
     Raises SystemExit(1) when `all` was asked for and something failed.
     """
     layout, asked = targets.layout, {rule.name for rule in workflow.dag.targetrules}
+    given = targets.plan.options(workflow.overwrite_configfiles)
     if "capacity" in asked and "all" not in asked:
         print(f"servebench: the answers are in {layout.capacities}; `all` draws their measurements", file=sys.stderr)
+        return
+    if asked and asked <= targets.only().keys():
+        print(
+            f"servebench: tables and page are as before; to make them: snakemake --cores 1 all{given}", file=sys.stderr
+        )
         return
     if not layout.page.exists():
         return

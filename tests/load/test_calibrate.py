@@ -192,7 +192,7 @@ def test_the_calibration_that_a_refusal_names_lifts_it(tmp_path, monkeypatch):
     model, engine = plan.Model(key="m", name="M"), plan.Engine(key="llama", kind="llama-server")
     setting = plan.Setting(name="np4", run="main", engine=engine, model=model, slots=4, users=(64,), processes=2)
     given = setting, 64, plan.Runtime(beyond_calibration="refuse"), [sorted(os.sched_getaffinity(0))[0]]
-    with pytest.raises(InfrastructureError, match=r"^settings\.np4\.users: .* at most 0 users truthfully") as refused:
+    with pytest.raises(InfrastructureError, match=r"^settings\.np4\.users: .* at most 0 users accurately") as refused:
         calibrated(*given)
     said = re.search(r"servebench (calibrate --out out/ .*) when", str(refused.value)).group(1)
     assert said == "calibrate --out out/ --users 64 --cpus 1 --processes 2"

@@ -65,6 +65,22 @@ def test_every_line_to_practise_can_be_typed(practice, tmp_path):
     assert replay["prompt_tokens_p50"] == pytest.approx(700, rel=0.01)
 
 
+def test_what_it_proposes_can_be_typed(practice, tmp_path):
+    said = (tmp_path / "practice.log").read_text(encoding="utf-8")
+    command = re.search(r"^try: servebench (.*)$", said, re.M)[1].split()
+    assert f"http://127.0.0.1:{practice}" in command
+    short = ["--warmup", "0.1", "--window", "0.5", "--min-targets", "1", "--max-tokens", "16"]
+    done = subprocess.run(
+        [sys.executable, "-m", "servebench", *command, *short],
+        cwd=tmp_path,
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "first" / "summary.json").exists()
+
+
 def test_a_port_that_is_taken_is_named(practice):
     done = subprocess.run(
         [sys.executable, "-m", "servebench", "practice", "--port", str(practice)],

@@ -528,6 +528,7 @@ def test_numbers_read_as_measured() -> None:
     assert [numbers.digits(v) for v in (None, 0, 0.04321, 3.14159, 27.94, 403.6, 3462.2)] == [
         *("–", "0", "0.04", "3.14", "27.9", "404", "3,462"),
     ]
+    assert [numbers.digits(v) for v in (9.9999, 99.96, 0.09996, 0.00996)] == ["10.0", "100", "0.10", "0.01"]
     assert [numbers.digits(v) for v in (0.01, 0.0096, 0.00394, -0.00012)] == ["0.01", "0.0096", "0.0039", "-0.00012"]
     assert numbers.span(403.6, 412.9) == "404–413"
     assert numbers.span(82, 83) == "82–83"

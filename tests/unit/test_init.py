@@ -218,6 +218,23 @@ def test_a_file_of_ones_own_is_pinned_by_its_hash(folder: Path) -> None:
     assert (model.key, model.sha256) == ("my-model", hashlib.sha256(file.read_bytes()).hexdigest())
 
 
+def test_a_server_that_is_running_is_given_by_option_or_as_the_answer(folder: Path) -> None:
+    url = "http://127.0.0.1:8000"
+    assert init("--out", "mine.yaml", "--url", url, "--model", "a/b", "--users", "16").exit_code == 0
+    (setting,) = planned(folder / "mine.yaml").settings.values()
+    assert (setting.engine.kind, setting.engine.url, setting.model.name, setting.users) == (
+        "url",
+        url,
+        "a/b",
+        (1, 4, 16),
+    )
+    done = init("--out", "other.yaml", typed=f"{url}\n8\n")
+    assert (done.exit_code, done.output.count("]:")) == (0, 2), done.output
+    content = yaml.safe_load((folder / "other.yaml").read_text())
+    assert content["settings"] == {"now": {"engine": "mine", "users": [1, 4, 8]}}
+    assert "--context" in refused("--out", "third.yaml", "--url", url, "--context", "512")
+
+
 @pytest.mark.parametrize("name", ["missing.gguf", "notes.txt", "folder"])
 def test_what_is_no_model_is_refused(name: str, folder: Path) -> None:
     (folder / "notes.txt").write_text("no model")

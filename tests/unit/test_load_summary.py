@@ -115,8 +115,9 @@ def test_one_user_is_one():
 
 
 def test_what_measures_the_clients_error_can_be_pasted():
-    ((_, said),) = load.client_error(None, 40, 3)
-    command = said.removeprefix("unknown; ").split()
+    said = load.calibrating(None, 40, 3)
+    assert said is not None
+    command = said.split()
     assert command[:2] == ["servebench", "calibrate"]
     assert dict(zip(command[2::2], command[3::2], strict=True)) == {
         "--users": "40",

@@ -16,6 +16,7 @@ BASE: dict[str, Any] = {
     "experiment": "h200",
     "title": {"en": "One H200", "ja": "H200 1 基"},
     "reference": "h200",
+    "cost": {"price_per_hour": 4.0},
     "deviations": ["ours"],
     "unverified": ["theirs"],
     "cpus": {"server": 8},
@@ -24,7 +25,7 @@ BASE: dict[str, Any] = {
     "settings": {"s": {"engine": "vllm", "model": "m", "slots": 4, "users": [1], "expect": {"n_batch": 512}}},
     "workload": {"window_s": 60},
 }
-ALL = {"title", "reference", "deviations", "unverified", "expect"}
+ALL = {"title", "reference", "cost", "deviations", "unverified", "expect"}
 
 
 def merged(*overlays: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -104,6 +105,7 @@ def test_what_is_said_again_stays_and_nothing_of_the_first_beside_it() -> None:
     assert left_out(sentence) == {
         "title.ja",
         "reference",
+        "cost",
         "unverified",
         "engines.vllm.expect.tokens",
         "settings.s.expect",

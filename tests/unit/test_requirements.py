@@ -434,7 +434,7 @@ def test_several_configurations_stand_behind_one_option_as_for_snakemake(tmp_pat
     ],
 )
 def test_a_disk_that_is_full_and_a_place_that_is_none_are_said_in_one_line(monkeypatch, capsys, error, said):
-    def fails(plan, language):
+    def fails(*_):
         raise error
 
     monkeypatch.setattr(plan_command, "command", fails)
@@ -474,5 +474,13 @@ def test_a_language_nobody_wrote_is_refused_with_those_there_are(capsys):
     ],
 )
 def test_the_room_for_contexts_and_what_would_fit(memory, there_gib, told):
-    one = requirements.Memory(setting="s", weights_gib=10.0, context=4096, **memory)
-    assert list(plan_command.room([one], there_gib)) == [told]
+    one = requirements.Memory(setting="s", weights_gib=10.0, context=4096, fills_device=True, **memory)
+    device = requirements.Device(gpu=None, memory_gib=there_gib, free_gib=0.0)
+    assert list(plan_command.room([one], device)) == [told]
+
+
+def test_an_engine_that_takes_what_it_needs_has_nine_tenths_of_what_is_free():
+    """0.9 x 20 = 18 GiB, 8 of them beside the weights: 16 contexts of 0.5 GiB."""
+    one = requirements.Memory(setting="s", weights_gib=10.0, context=4096, cache_gib=2.0, streams=4)
+    device = requirements.Device(gpu=None, memory_gib=64.0, free_gib=20.0)
+    assert list(plan_command.room([one], device)) == ["room for 16 contexts of 4,096 tokens: s"]

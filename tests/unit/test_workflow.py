@@ -195,6 +195,36 @@ def test_the_cpus_that_are_asked_for_must_be_there_where_the_jobs_run_here():
         found.check(rules, here=True)
 
 
+def test_a_model_that_is_not_where_its_source_says_is_named_before_anything_starts(tmp_path):
+    there, gone = tmp_path / "there.gguf", tmp_path / "gone.gguf"
+    there.touch()
+    models = {name: {"source": f"file://{path}", "sha256": "0" * 64} for name, path in (("a", there), ("b", gone))}
+    settings = {name: {"engine": "llama-cpp", "model": name, "slots": 1, "users": [1]} for name in models}
+    found = Targets(
+        configuration.load(
+            {
+                "experiment": "x",
+                "engines": {"llama-cpp": {"kind": "llama-server", "runtime": "binary", "binary": "llama-server"}},
+                "models": models,
+                "workload": {"prompts": "en-short", "max_tokens": 8, "warmup_s": 1, "window_s": 1},
+                "settings": {name: {**setting, "context": 512} for name, setting in settings.items()},
+            },
+            ["x.yaml"],
+        ),
+        Layout(tmp_path / "results"),
+    )
+    found.check_models({"a"})
+    with pytest.raises(Fault, match=rf"^models\.b\.source: {gone}: no such file; put it there"):
+        found.check_models({"a", "b"})
+
+
+def test_the_plan_of_a_target_of_settings_is_of_these_alone(quick):
+    part = quick.part({"only_main_np4"})
+    assert ([*part.settings], part.evaluations) == (["np4"], None)
+    assert quick.part({"all"}) is quick.plan and quick.part({"all", "only_main_np4"}) is quick.plan
+    assert quick.part(set()) is quick.plan
+
+
 def test_a_search_in_one_round_is_refused():
     one, two = targets("config.yaml", rounds=1), targets("config.yaml", rounds={"min": 1, "max": 2})
     rules = [job.rule for job in one.searches()]

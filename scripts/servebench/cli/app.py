@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -47,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "servebench":
             raise
-        tell(f"this verb needs {error.name}; install servebench[workflow]")
+        tell(f"this verb needs {error.name}: {shlex.quote(sys.executable)} -m pip install 'servebench[workflow]'")
         raise SystemExit(1) from None
 
 

@@ -1,4 +1,4 @@
-"""Find the most users, or the highest rate of requests, within the line: `servebench load --find-capacity`."""
+"""Find the most users, or the highest rate of requests, within the target: `servebench load --find-capacity`."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def command(
         while (level := wanted(evidence, search, round_)) is not None:
             outcome = levels.outcome(level, round_)
             evidence[NAME].setdefault(level, {})[round_] = outcome
-            side = "too few requests" if outcome.margin is None else "missed" if outcome.missed else "kept"
+            side = "too few requests" if outcome.margin is None else "missed" if outcome.missed else "met"
             missed = f": {', '.join(outcome.missed)}" if outcome.missed else ""
             console.print(f"round {round_}, {levels.name(level)}: {side}{missed}", highlight=False)
     found, claim = answer(evidence[NAME], paced=workload.way.scheduled), levels.concluded()

@@ -1,7 +1,7 @@
 """Write a configuration that fits this machine: `servebench init`.
 
 Models, engines and images are those of `config/my-gpu.yaml`, or without a GPU of the quick start; slots and the share
-of the GPU's memory come from what fits beside the weights.
+of the GPU's memory come from what fits beside the weights. With a server's address it is a configuration for that.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ import math
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import psutil
 import typer
 import yaml
 
@@ -26,15 +25,13 @@ from servebench.configuration.shorthand import slug
 from servebench.engines import ADAPTERS, runtime
 from servebench.engines.pytorch import PyTorch
 from servebench.faults import Fault
-from servebench.machine import cache, gpu, host
+from servebench.machine import cache
 from servebench.models import checking
 from servebench.outlook import requirements
+from servebench.outlook.requirements import SHARE, Device
 from servebench.plan import Engine
 from servebench.plan.layout import RESULTS
 
-GIB = 2**30
-# Of the memory that is free. The rest is for what an engine needs beside weights and caches.
-SHARE = 0.90
 GGUF, FOLDER = ("llama-server", "ollama"), ("vllm",)  # the engines that load a GGUF file, or a repository's folder
 _LIST = "tag:yaml.org,2002:seq"
 # Models that need no file: their names here, and the configuration that has them.
@@ -42,36 +39,13 @@ KNOWN: Mapping[str, str] = {"qwen3-14b": "my-gpu.yaml", "smollm2": "config.yaml"
 
 
 @dataclass(frozen=True)
-class Machine:
-    """Hold what engines run on: a GPU, or the CPU with the machine's memory. GiB in all, and free."""
-
-    gpu: gpu.Gpu | None
-    memory_gib: float
-    free_gib: float
-
-    @classmethod
-    def here(cls) -> Machine:
-        """Look at this machine: its first usable GPU, and the memory that others use of it."""
-        device = gpu.resolve(None)
-        if device is None:
-            memory = psutil.virtual_memory()
-            return cls(None, memory.total / GIB, memory.available / GIB)
-        sampler = gpu.Sampler(device.uuid)
-        used = sampler.used_bytes()
-        sampler.close()
-        return cls(device, device.memory_gib, device.memory_gib - (used or 0) / GIB)
-
-    def __str__(self) -> str:
-        free = f"{self.memory_gib:.1f} GiB, {self.free_gib:.1f} free"
-        if self.gpu is None:
-            return f"no GPU that NVML names, so engines run on {len(host.cpus())} CPUs ({free})"
-        return f"{self.gpu.name} ({free}), driver {self.gpu.driver}, CUDA up to {self.gpu.cuda}"
-
-
-@dataclass(frozen=True)
 class Answers:
-    """Hold the answers to the four questions; None where one was not given as an option."""
+    """Hold the answers to the four questions; None where one was not given as an option.
 
+    url: of a server that is already running, which leaves its model's name and the users to ask for.
+    """
+
+    url: str | None
     model: str | None
     engines: str | None
     context: int | None
@@ -85,7 +59,7 @@ def command(out: Path, given: Answers) -> int:
     """
     if out.exists():
         raise Fault(f"--out: {out} is there already, and is not overwritten; name another file")
-    there = Machine.here()
+    there = Device.here()
     say(str(there))
     content, notes = configured(out.stem, there, given)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -106,16 +80,21 @@ def _commands(out: Path) -> list[str]:
     return [f"  servebench plan --configfile {file}", f"  snakemake --cores 1 all --configfile {file}"]
 
 
-def configured(experiment: str, there: Machine, given: Answers) -> tuple[dict[str, Any], list[str]]:
+def configured(experiment: str, there: Device, given: Answers) -> tuple[dict[str, Any], list[str]]:
     """Return a configuration for `there`, and what to say about it, a line each; ask for what is not `given`."""
+    if given.url:
+        return _of_server(experiment, given.url, given), []
     engines, lacking = runnable(there)
     if not engines:
         raise Fault(f"no engine can be started: {'; '.join(lacking.values())}")
     source = given.model or _asked(
         "--model",
-        f"Model: {', '.join(KNOWN)}, a GGUF file, a folder, hf://OWNER/REPOSITORY[/FILE.gguf] or ollama://NAME",
+        f"Model: {', '.join(KNOWN)}, a GGUF file, a folder, hf://OWNER/REPOSITORY[/FILE.gguf] or ollama://NAME; or the"
+        " address of a server that is already running",
         _proposed(there),
     )
+    if source.startswith(("http://", "https://")):
+        return _of_server(experiment, source, replace(given, model=None)), []
     models = models_of(source)
     usable = [kind for kind in engines if kind in models]
     if not usable:
@@ -161,15 +140,30 @@ def configured(experiment: str, there: Machine, given: Answers) -> tuple[dict[st
     return content, notes
 
 
-def _fit(content: dict[str, Any], there: Machine, most: int, optional: Sequence[str]) -> list[str]:
+def _of_server(experiment: str, url: str, given: Answers) -> dict[str, Any]:
+    """Return the configuration for a server that is already running; nothing about it is invented."""
+    for option, value in (("--engines", given.engines), ("--context", given.context)):
+        if value is not None:
+            raise Fault(f"{option}: has no effect with --url, whose server is as it was started; leave it out")
+    most = given.users or _number("--users", "Users at once, at most", 16)
+    named = {"model": given.model} if given.model else {}
+    content = {
+        "experiment": experiment,
+        "engines": {"mine": {"kind": "url", "url": url}},
+        "settings": {"now": {"engine": "mine", **named, "users": _users(most)}},
+    }
+    configuration.load(content, [f"{experiment}.yaml"])
+    return content
+
+
+def _fit(content: dict[str, Any], there: Device, most: int, optional: Sequence[str]) -> list[str]:
     """Give each setting the slots that fit, at most `most`; take out those of `optional` that fit no context."""
     settings, notes = content["settings"], []
     single = {**content, "settings": {kind: {**setting, "slots": 1} for kind, setting in settings.items()}}
     plan = configuration.load(single, [f"{content['experiment']}.yaml"])
     for need in requirements.memory(plan, RESULTS / plan.experiment, cache.root(plan.runtime.cache)):
         kind, setting = need.setting, settings[need.setting]
-        own = ADAPTERS[kind].fills_device
-        room = need.contexts(there.memory_gib if own else SHARE * there.free_gib)
+        room = need.contexts(there.usable_gib(need))
         tokens = f"{setting['context']:,} tokens"
         if room == 0:
             told = f"{setting['model']} and one context of {tokens} need more than {SHARE:.0%} of the free memory"
@@ -180,7 +174,7 @@ def _fit(content: dict[str, Any], there: Machine, most: int, optional: Sequence[
             continue
         # An engine that fills its share divides it among the requests as they come, and makes some of them wait.
         wanted = {max(1, most // 4), most}
-        fitting = wanted if room is None or own else {min(slots, room) for slots in wanted}
+        fitting = wanted if room is None or need.fills_device else {min(slots, room) for slots in wanted}
         setting["matrix"] = {"slots": sorted(fitting)}
         if room is None:
             notes.append(f"{kind}: the memory of {setting['model']} is known once it is fetched; then see the plan")
@@ -191,7 +185,7 @@ def _fit(content: dict[str, Any], there: Machine, most: int, optional: Sequence[
     return notes
 
 
-def runnable(there: Machine) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+def runnable(there: Device) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
     """Return the engines that this machine can start, as configured, and why the others cannot be, by kind."""
     found, lacking = dict[str, dict[str, Any]](), dict[str, str]()
     containers = any(map(shutil.which, runtime.TOOLS))
@@ -264,7 +258,7 @@ class _Lists(yaml.SafeDumper):
 _Lists.add_representer(list, lambda dumper, value: dumper.represent_sequence(_LIST, value, flow_style=True))
 
 
-def _within_memory(engine: dict[str, Any], there: Machine) -> dict[str, Any]:
+def _within_memory(engine: dict[str, Any], there: Device) -> dict[str, Any]:
     """Give an engine that takes a share of the GPU, whatever it needs, the share that is free."""
     adapter = ADAPTERS[engine["kind"]]
     if not issubclass(adapter, PyTorch):
@@ -273,7 +267,7 @@ def _within_memory(engine: dict[str, Any], there: Machine) -> dict[str, Any]:
     return {**engine, "args": [adapter.memory_flag, f"{share:.2f}"]}
 
 
-def _proposed(there: Machine) -> str:
+def _proposed(there: Device) -> str:
     """Return the model to propose: the larger one where its GGUF file leaves room for caches on a GPU."""
     larger = models_of("qwen3-14b")["llama-server"][1]["about"]["gib"]
     return "qwen3-14b" if there.gpu and larger <= 0.8 * SHARE * there.free_gib else "smollm2"

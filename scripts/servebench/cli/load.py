@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import shlex
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -15,6 +17,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import typer
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
@@ -59,6 +62,7 @@ _SHOWN = (
     ("backlog_end", "backlog at the end", "{}"),
     ("line_confidence", "confidence in the target's p95", "{:.1%}"),
 )
+_SHORT = 16  # tokens of a reply below which its speed says little
 _CLIENT = (
     ("client_cpu_ratio", "CPU of the busiest process", "{:.1%}"),
     ("client_loop_lag_p99_s", "event-loop lag p99", "{:.4f} s"),
@@ -129,6 +133,7 @@ def command(
     if sweep:
         _write_csv(out / "sweep.csv", rows)
         Console().print(_sweep_table(f"{endpoint.model} · {workload.mode}", rows))
+    Console().print(spoken("load.target", **vars(line))["en"], highlight=False, soft_wrap=True)
     for claim in (*levels, once) if sweep else levels:
         Console().print(printable(claims.said(claim)["en"]), markup=False, highlight=False, soft_wrap=True)
     names = "sweep.csv, users-*/" if sweep else "summary.json, requests.parquet, chunks.parquet"
@@ -159,7 +164,8 @@ def check_files(html: Path | None, table: Path | None) -> None:
         writable(path.parent, option)
     if html and not all(map(find_spec, ("jinja2", "altair"))):
         raise Fault(
-            "--html: needs the packages of the workflow, which are not installed: pip install servebench[workflow]"
+            "--html: needs the packages of the workflow, which are not installed:"
+            f" {shlex.quote(sys.executable)} -m pip install 'servebench[workflow]'"
         )
 
 
@@ -219,12 +225,11 @@ _SWEPT = (
 
 
 def _sweep_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
-    table = Table(title=title)
+    table = Table(title=title, title_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0))
     for name, heading, _ in _SWEPT:
-        last = name == "verdict"
-        table.add_column(heading, justify="left" if last else "right", overflow="fold", no_wrap=not last)
+        table.add_column(heading, justify="left" if name == "verdict" else "right", no_wrap=True)
     for row in rows:
-        shown = {**row, "verdict": spoken(f"page.state.{row['verdict']}")["en"]}
+        shown = {**row, "verdict": spoken(f"load.state.{row['verdict']}")["en"]}
         table.add_row(*("–" if shown[name] is None else form.format(shown[name]) for name, _, form in _SWEPT))
     return table
 
@@ -319,9 +324,13 @@ def _print_summary(
     table.add_section()
     table.add_row("[bold]this client", "")
     _rows(table, found, _CLIENT)
-    for words, value in client_error(known, meta.users, processes):
+    for words, value in client_error(known, meta.users):
         table.add_row(words, value)
     console.print(table)
+    if remedy := calibrating(known, meta.users, processes):
+        console.print(f"this client's error is measured, once, by: {remedy}", highlight=False, soft_wrap=True)
+    if (tokens := found["output_tokens_p50"]) and tokens < _SHORT:
+        console.print(spoken("load.short", tokens=f"{tokens:.0f}")["en"], highlight=False, soft_wrap=True)
     if turns := by_turn(measured.requests):
         console.print(_turns_table(turns))
     if meta.prompts and meta.prompts.skipped:
@@ -356,20 +365,27 @@ def _rows(table: Table, found: dict[str, Any], shown: tuple[tuple[str, str, str]
             table.add_row(words, form.format(value))
 
 
-def client_error(known: Calibration | None, users: int, processes: int | None = None) -> list[tuple[str, str]]:
+def client_error(known: Calibration | None, users: int) -> list[tuple[str, str]]:
     """Return (words, value) of the client's own error on this machine.
 
     It is the error at the smallest calibrated number of users that is not below `users`.
     """
     levels = [level for level in known.levels if level.users >= users] if known else []
     if not levels:
-        divided = f" --processes {processes}" if processes else ""
-        return [("its error", f"unknown; servebench calibrate --users {users}{divided} --out calibration")]
+        return [("its error", "unknown")]
     level = min(levels, key=lambda one: one.users)
     return [
         (f"TTFT error p50/p99 (ms) at {level.users} users", pair_ms(level, "ttft_error")),
         (f"arrival error p50/p99 (ms) at {level.users} users", pair_ms(level, "arrival_error")),
     ]
+
+
+def calibrating(known: Calibration | None, users: int, processes: int | None) -> str | None:
+    """Return the command that measures the client's own error with so many users; None where it is known."""
+    if known and any(level.users >= users for level in known.levels):
+        return None
+    divided = f" --processes {processes}" if processes else ""
+    return f"servebench calibrate --users {users}{divided} --out calibration"
 
 
 def pair_ms(level: Level, name: str) -> str:

@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import psutil
 from rich import box
 from rich.console import Console
 from rich.markup import escape
@@ -24,7 +23,6 @@ from servebench.plan import Plan
 from servebench.plan.layout import RESULTS
 from servebench.words import LANGUAGES
 
-GIB = 2**30
 # An engine can be given about so much of a device's memory; the rest is the driver's.
 MOST_SHARE = 0.95
 # Whence the bandwidth of a device's memory is known (`limits.Bandwidth`).
@@ -37,8 +35,10 @@ FROM = {
 LACKING = ("NOT FOUND", "NOT ENOUGH", "NOT SET", "DOES NOT ANSWER", "this machine has none")
 
 
-def command(plan: Plan, language: str) -> int:
+def command(plan: Plan, language: str, configfiles: Sequence[Path] = ()) -> int:
     """Print the plan, with the configuration's texts in `language` (en or ja). Starts and fetches nothing.
+
+    `configfiles` are those the plan was read from, empty for the quick start; a printed command names them.
 
     Returns the exit status: 1 when something that is needed is missing, else 0.
     """
@@ -50,7 +50,7 @@ def command(plan: Plan, language: str) -> int:
     for run in plan.runs:
         console.print(settings_table(plan, run))
     lacking = False
-    for heading, lines in sections(plan, results, cache_root, language):
+    for heading, lines in sections(plan, results, cache_root, language, configfiles):
         found = list(lines)
         if found:
             console.print(f"\n[bold]{heading}[/bold]")
@@ -75,15 +75,17 @@ def settings_table(plan: Plan, run: str) -> Table:
     return table
 
 
-def sections(plan: Plan, results: Path, cache_root: Path, language: str) -> Iterator[tuple[str, Iterator[str]]]:
+def sections(
+    plan: Plan, results: Path, cache_root: Path, language: str, configfiles: Sequence[Path]
+) -> Iterator[tuple[str, Iterator[str]]]:
     """Yield the heading and lines of each section."""
-    yield "To measure", to_measure(plan, results)
+    yield "To measure", to_measure(plan, results, configfiles)
     yield "Left out", iter(plan.left_out)
     yield "Too few requests to judge", duration.too_few(plan)
     yield "Models", models(plan, results, cache_root)
     yield "Engines", engines(plan, cache_root)
     yield "Needed and available", needs(plan, results, cache_root)
-    yield "Predicted, not measured", predicted(plan, results, cache_root)
+    yield "Predicted, not measured", predicted(plan, results, cache_root, configfiles)
     yield "Not verified", (f"{where}: {say(text, language)}" for where, text in requirements.unverified(plan))
     yield (
         "Deviations from the source, and what it leaves open",
@@ -91,7 +93,7 @@ def sections(plan: Plan, results: Path, cache_root: Path, language: str) -> Iter
     )
 
 
-def to_measure(plan: Plan, results: Path) -> Iterator[str]:
+def to_measure(plan: Plan, results: Path, configfiles: Sequence[Path]) -> Iterator[str]:
     """Count sessions and measurements by run, and estimate the time."""
     for run in plan.runs:
         settings = [setting for setting in plan.settings.values() if setting.run == run]
@@ -106,7 +108,7 @@ def to_measure(plan: Plan, results: Path) -> Iterator[str]:
         often = "twice" if asked.repeats > 1 else "once"
         targets = counted(len(asked.targets), "target")
         yield f"evaluations: {targets}, each asked {sizes} {often}, {asked.concurrency} at once"
-    yield duration.announcement(plan, results).removeprefix("servebench: ")
+    yield duration.announcement(plan, results, configfiles).removeprefix("servebench: ")
     yield f"results: {results.absolute()}{'' if results.is_dir() else ', not there yet'}"
 
 
@@ -174,25 +176,26 @@ def memory(plan: Plan, results: Path, cache_root: Path) -> Iterator[str]:
     found = requirements.memory(plan, results, cache_root)
     if not found:
         return
-    device = gpu.resolve(plan.runtime.device)
-    if device is None and (names := requirements.need_gpu(plan)):
+    device = requirements.Device.here(plan.runtime.device)
+    if device.gpu is None and (names := requirements.need_gpu(plan)):
         yield f"GPU: this machine has none, and these need one: {', '.join(names)}"
-    there = device.memory_gib if device else psutil.virtual_memory().total / GIB
-    name = device.name if device else "memory of this machine, which has no GPU"
+    there = device.memory_gib
+    name = device.gpu.name if device.gpu else "memory of this machine, which has no GPU"
     known = [one for one in found if one.gib is not None]
     if known:
         most = max(known, key=lambda one: one.gib or 0)
         short = "" if (most.gib or 0) <= there else " – NOT ENOUGH"
         share = f" in {most.share:.0%} of it" if most.share < 1 else ""
         parts = f"weights {most.weights_gib:.1f}, KV cache {most.cache_gib:.1f}{share}"
-        yield f"{name}: at least {most.gib:.1f} GiB for {most.setting} ({parts}), {there:.1f} GiB there{short}"
-        yield from room(known, there)
+        has = f"{there:.1f} GiB there, {device.free_gib:.1f} free"
+        yield f"{name}: at least {most.gib:.1f} GiB for {most.setting} ({parts}), {has}{short}"
+        yield from room(known, device)
     unknown = [one.setting for one in found if one.gib is None]
     if unknown:
         yield f"memory not known, before their models are fetched or with their KV cache's type: {', '.join(unknown)}"
 
 
-def predicted(plan: Plan, results: Path, cache_root: Path) -> Iterator[str]:
+def predicted(plan: Plan, results: Path, cache_root: Path, configfiles: Sequence[Path]) -> Iterator[str]:
     """Predict from memory and bandwidth what each setting can do at most, and what a search for its capacity costs.
 
     The memory's bandwidth is measured where nothing else says it and it is not a GPU's.
@@ -202,14 +205,12 @@ def predicted(plan: Plan, results: Path, cache_root: Path) -> Iterator[str]:
     probed = launched and device is None and configured is None
     copied = bandwidth.measured(cache_root, machine().fingerprint) if probed else None
     found = limits.bandwidth(device.name if device else None, configured, copied)
-    there = device.memory_gib if device else psutil.virtual_memory().total / GIB
+    there = requirements.Device.here(plan.runtime.device).memory_gib
     for limit in limits.limits(
         plan, results, cache_root, memory_gib=there, bandwidth_gb_s=found.gb_s if found else None
     ):
-        parts = [f"at most {limit.stream_tok_s:,.0f} tokens/s for one stream"] if limit.stream_tok_s else []
-        parts += [f"{limit.slots:,} slots fit into {there:.1f} GiB"] if limit.slots is not None else []
-        if parts:
-            yield f"{limit.setting}: {', '.join(parts)}"
+        if limit.stream_tok_s:
+            yield f"{limit.setting}: at most {limit.stream_tok_s:,.0f} tokens/s for one stream"
     if found:
         yield f"the memory's bandwidth: {found.gb_s:g} GB/s, {FROM[found.source]}"
     elif launched:
@@ -218,19 +219,20 @@ def predicted(plan: Plan, results: Path, cache_root: Path) -> Iterator[str]:
     if searched:
         yield (
             duration.announcement_of_search(plan, searched).removeprefix("servebench: ")
-            + f": snakemake --cores 1 capacity{plan.given}"
+            + f": snakemake --cores 1 capacity{plan.options(configfiles)}"
         )
 
 
-def room(settings: Sequence[requirements.Memory], there_gib: float) -> Iterator[str]:
-    """Say for how many contexts a device of `there_gib` has room, and what would fit where it has not enough."""
+def room(settings: Sequence[requirements.Memory], device: requirements.Device) -> Iterator[str]:
+    """Say for how many contexts a device has room, as `servebench init` counts, and what would fit where it has not."""
     fits: dict[str, list[str]] = {}
     for one in settings:
-        if (contexts := one.contexts(there_gib)) is None or one.context is None:
+        usable_gib = device.usable_gib(one)
+        if (contexts := one.contexts(usable_gib)) is None or one.context is None:
             continue
         told = f"room for {contexts} context{'' if contexts == 1 else 's'} of {one.context:,} tokens"
-        if (one.gib or 0) > there_gib:
-            told += _instead(one, contexts, there_gib)
+        if (one.gib or 0) > usable_gib:
+            told += _instead(one, contexts, usable_gib)
         fits.setdefault(told, []).append(one.setting)
     for told, names in fits.items():
         yield f"{told}: {', '.join(names)}"

@@ -21,9 +21,8 @@ def command(port: int, slots: int, context: int, decode: dict[str, float], prefi
         except OSError as error:
             raise Fault(f"--port: {port} cannot be used ({error.strerror}); give another") from None
     say(f"a simulated server, which has times but no model, is on http://127.0.0.1:{port}; its model is {MODEL}")
-    say(
-        f"try: servebench load --url http://127.0.0.1:{port} --model {MODEL} --users 4 --out first     (Ctrl-C ends it)"
-    )
+    say(f"try: servebench load --url http://127.0.0.1:{port} --model {MODEL} --users 4 --out first")
+    say("Ctrl-C ends it")
     machine = simulated.Machine(
         port=port,
         model=MODEL,

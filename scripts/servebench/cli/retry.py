@@ -17,12 +17,20 @@ from servebench.plan import Plan
 
 
 def command(
-    plan: Plan, results: Path, run: str | None, setting: str | None, configfiles: Sequence[Path], profile: str | None
+    plan: Plan,
+    results: Path,
+    run: str | None,
+    setting: str | None,
+    configfiles: Sequence[Path],
+    profile: str | None,
+    *,
+    dry: bool = False,
 ) -> int:
     """Retry what failed: everything, or only a setting (or, as run "evaluations", a target); return the exit status.
 
-    `profile` is Snakemake's --workflow-profile, for a cluster. Failed measurements are kept on record; good ones are
-    not made again. Raises `status.UnknownMeasurement` for a setting without a failure.
+    `profile` is Snakemake's --workflow-profile, for a cluster. `dry`: only show what would be measured. Failed
+    measurements are kept on record; good ones are not made again. Raises `status.UnknownMeasurement` for a setting
+    without a failure.
     """
     failed = status.failures(plan, results)
     if run is not None and (run, setting) not in failed:
@@ -30,13 +38,14 @@ def command(
         raise status.UnknownMeasurement(f"{run} {setting}: has nothing that failed; what failed: {there}")
     chosen = [one for one in failed if run is None or one == (run, setting)]
     if not chosen:
-        say(f"nothing failed; servebench status{status.options(plan, configfiles)} says what is left")
+        say(f"nothing failed; servebench status{plan.options(configfiles)} says what is left")
         return 0
     say(f"again: {', '.join(f'{run} {name}' for run, name in chosen)}")
     rules = [rule for one in chosen for rule in failed[one]]
     searches = [rule for rule in rules if rule.startswith("search_")]
+    more = ["--dry-run"] if dry else []
     codes = [
-        subprocess.run(_snakemake(target, forced, plan, configfiles, profile), check=False).returncode
+        subprocess.run([*_snakemake(target, forced, plan, configfiles, profile), *more], check=False).returncode
         for target, forced in (("capacity", searches), ("all", [rule for rule in rules if rule not in searches]))
         if forced
     ]

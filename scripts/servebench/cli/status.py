@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +33,7 @@ def report(plan: Plan, results: Path, configfiles: Sequence[Path] = ()) -> tuple
 
     `configfiles` are the files the plan was read from, empty for the quick start; the printed commands name them.
     """
-    given = options(plan, configfiles)
+    given = plan.options(configfiles)
     folder = results / plan.experiment
     lines: list[str] = []
     failing: list[str] = []  # names of their settings
@@ -52,7 +51,12 @@ def report(plan: Plan, results: Path, configfiles: Sequence[Path] = ()) -> tuple
             failing.append(one.setting.name)
             lines.append(f"failed: {one}: {marks.told(record.reason, 'en')}")
             lines.append(f"  again: servebench retry {one.setting.run} {one.setting.name}{given}")
-    lines = [*_concluded(folder), duration.announcement(plan, folder), *_by_setting(plan, folder, failing), *lines]
+    lines = [
+        *_concluded(folder),
+        duration.announcement(plan, folder, configfiles),
+        *_by_setting(plan, folder, failing),
+        *lines,
+    ]
     lines += [f"running: {watch.line(said)}" for said in progress.running(folder)]
     failed = len(failing)
     for target in plan.evaluations.targets.values() if plan.evaluations else ():
@@ -121,9 +125,9 @@ def discard(
             yield f"discarded {one}; kept as {kept.discard(one.digest, why, one.place, by_hand=True)}"
     if not targets:
         raise UnknownMeasurement(
-            f"{run} {setting}: has no such measurement yet; see servebench status{options(plan, configfiles)}"
+            f"{run} {setting}: has no such measurement yet; see servebench status{plan.options(configfiles)}"
         )
-    yield f"now: snakemake --cores 1 {' '.join(targets)}{options(plan, configfiles)}"
+    yield f"now: snakemake --cores 1 {' '.join(targets)}{plan.options(configfiles)}"
 
 
 def _concluded(folder: Path) -> Iterator[str]:
@@ -142,12 +146,6 @@ def _concluded(folder: Path) -> Iterator[str]:
         return
     for claim in verdicts.headline(concluded):
         yield said(claim)["en"]
-
-
-def options(plan: Plan, configfiles: Sequence[Path]) -> str:
-    """Return --configfile and --config of the plan, quoted for a shell."""
-    given = {"--configfile": [str(file) for file in configfiles], "--config": plan.overrides}
-    return "".join(f" {shlex.join([name, *values])}" for name, values in given.items() if values)
 
 
 def _by_setting(plan: Plan, folder: Path, failing: Sequence[str]) -> Iterator[str]:

@@ -64,7 +64,7 @@ def show_plan(
     """Show what an experiment measures, takes, needs and lacks. Starts nothing. Exit code 1 when something lacks."""
     from servebench.cli import plan as plan_command
 
-    raise typer.Exit(plan_command.command(read_plan(configfile, config), language))
+    raise typer.Exit(plan_command.command(read_plan(configfile, config), language, configfile or ()))
 
 
 @app.command()
@@ -72,6 +72,9 @@ def init(
     out: Annotated[Path, Option(help="The file to write; its name is the experiment's. Never overwritten.")] = Path(
         "config/mine.yaml"
     ),
+    url: Annotated[
+        str | None, Option(help="Measure a server that is already running; --model is then the model's name there.")
+    ] = None,
     model: Annotated[
         str | None, Option(help="qwen3-14b, smollm2, a GGUF file, a folder, hf://… or ollama://…; asked unless given.")
     ] = None,
@@ -86,7 +89,8 @@ def init(
     """Write a configuration for this machine's GPU, or CPU, with slots and memory shares that fit. Starts nothing."""
     from servebench.cli import init
 
-    raise typer.Exit(init.command(out, init.Answers(model=model, engines=engines, context=context, users=users)))
+    given = init.Answers(url=url, model=model, engines=engines, context=context, users=users)
+    raise typer.Exit(init.command(out, given))
 
 
 @app.command("kv-cache")
@@ -199,6 +203,7 @@ def retry(
     configfile: ConfigFiles = None,
     config: Overrides = None,
     workflow_profile: Annotated[str | None, Option(metavar="FOLDER", help="As for snakemake, on a cluster.")] = None,
+    dry_run: Annotated[bool, Option("--dry-run", "-n", help="Only show what would be measured.")] = False,
 ) -> None:
     """Measure again what failed, and what is missing; the failures stay on record. Runs snakemake."""
     from servebench.cli import retry
@@ -206,7 +211,7 @@ def retry(
     if (run is None) != (setting is None):
         raise typer.BadParameter("give both RUN and SETTING, or neither for everything that failed")
     plan = read_plan(configfile, config)
-    raise typer.Exit(retry.command(plan, RESULTS, run, setting, configfile or (), workflow_profile))
+    raise typer.Exit(retry.command(plan, RESULTS, run, setting, configfile or (), workflow_profile, dry=dry_run))
 
 
 @app.command()
@@ -288,10 +293,11 @@ def load(
     api_key_env: Annotated[str | None, Option(help="Environment variable that holds the bearer token.")] = None,
     tokenizer: Annotated[Path | None, Option(help="tokenizer.json, for servers that send no usage.")] = None,
     keep_text: Annotated[bool, Option(help="Keep the replies in requests.parquet.")] = False,
-    line_ttft: Annotated[float, Option(help="The line: TTFT p95 at most, seconds.")] = _LINE.ttft_p95_s,
-    line_speed: Annotated[float, Option(help="The line: tokens per second for one user at least.")] = _LINE.user_tok_s,
+    line_ttft: Annotated[float, Option(help="Target: TTFT p95 at most, seconds.")] = _LINE.ttft_p95_s,
+    line_speed: Annotated[float, Option(help="Target: tokens per second for one user at least.")] = _LINE.user_tok_s,
     find_capacity: Annotated[
-        bool, Option("--find-capacity", help="Search for the most users, or from --rate on the rate, within the line.")
+        bool,
+        Option("--find-capacity", help="Search for the most users (with --rate: the highest rate) within the target."),
     ] = False,
     most_users: Annotated[int, Option(min=1, help="With --find-capacity: the most users tried.")] = Search.most,
     html: Annotated[Path | None, Option(help="Also write a page: the answer, curves, all values.")] = None,

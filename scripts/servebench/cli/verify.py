@@ -8,7 +8,7 @@ from pathlib import Path
 
 from servebench import models
 from servebench import plan as planning
-from servebench.cli.status import measurements_of, options
+from servebench.cli.status import measurements_of
 from servebench.faults import Fault
 from servebench.machine import cache
 from servebench.outlook import inventory
@@ -24,12 +24,12 @@ def report(plan: Plan, results: Path, configfiles: Sequence[Path] = ()) -> tuple
     models, whose SHA-256 is computed again.
     """
     folder = results / plan.experiment
-    again = f"snakemake --cores 1 all{options(plan, configfiles)}"
+    again = f"snakemake --cores 1 all{plan.options(configfiles)}"
     counts = dict.fromkeys(("measurements", "discarded measurements", "replies", "models"), 0)
     wrong: list[str] = []
     checks = (
         _plan(folder, again),
-        _links(plan, folder, options(plan, configfiles)),
+        _links(plan, folder, plan.options(configfiles)),
         _stored(folder, counts),
         _replies(folder, counts, again),
         _models(plan, folder, counts),
@@ -72,7 +72,7 @@ def _stored(folder: Path, counts: dict[str, int]) -> Iterator[str]:
     except Fault as fault:
         yield f"damaged: {fault}"
     for path in sorted((folder / "store").rglob(".writing-*")):
-        yield f"left by a killed job: {path}: rm it when nothing runs"
+        yield f"left by a killed job: {path}: when nothing runs: rm {shlex.quote(str(path))}"
 
 
 def _links(plan: Plan, folder: Path, given: str) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """Leave out what a file says of its experiment where a later file changes the model or the machine, unless it says so.
 
-A title, published figures or expected facts of an H200 are untrue of the H100 that an overlay puts in its place.
+A title, published figures, a price or expected facts of an H200 are untrue of the H100 that an overlay puts in its
+place.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 Path = tuple[str, ...]
 Layer = tuple[str, Mapping[str, Any]]  # a file's name and its content
 
-SAID = ("title", "reference", "deviations", "unverified")
+SAID = ("title", "reference", "cost", "deviations", "unverified")
 # What a model and a machine are, by section; a model's file is compared by `_file_differs`.
 _SUBJECT: Mapping[str, tuple[str, ...]] = {
     "engines": ("kind", "runtime", "environment", "image", "binary", "url", "options", "args", "env"),

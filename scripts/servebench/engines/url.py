@@ -253,7 +253,7 @@ def _final(url: str, error: Exception, waited_s: float) -> str | None:
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
         cause = _cause(error)
         waits = waited_s < REFUSED_S and not isinstance(cause, ssl.SSLError)
-        return None if waits else reach.connect_remedy(cause)
+        return None if waits else reach.connect_remedy(cause, url)
     return None if isinstance(error, httpx.TimeoutException) else reach.refusal_remedy(url, None)
 
 

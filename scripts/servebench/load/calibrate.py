@@ -53,7 +53,7 @@ _SHORT = {"steady": Schedule(tokens=32), "lockstep": Schedule(tokens=32, lockste
 
 @dataclass(frozen=True)
 class Bounds:
-    """Bound the client's errors: within these it loads "truthfully".
+    """Bound the client's errors: within these it loads accurately.
 
     10 ms are half a gap between tokens at 50 tok/s and 0.5 % of the line's TTFT of 2 s. A client that drives 1 % less
     than the load it reports, or is busier than a measurement allows, is refused too.
@@ -207,7 +207,7 @@ def ensure(
     """Return this machine's calibration, measured now where the cache does not cover `users`.
 
     It holds for a load on `cpus` ((): any) in `processes` (None: as many as `run.measure` takes). The calibration in
-    `cache_dir` is returned when it says whether `users` can be loaded truthfully; otherwise a new one is measured, in
+    `cache_dir` is returned when it says whether `users` can be loaded accurately; otherwise a new one is measured, in
     about 12 s for 16 users or fewer, and added to `cache_dir`.
 
     A level out of bounds is tried once more, since a single disturbance says nothing about the machine; if it fails

@@ -37,7 +37,7 @@ def measurement_figures(
     """Compute all figures of one measurement, by name.
 
     `requests` and `chunks` as in load/records.py, `meta` as in load/measurement.py. `calibrated_users` is the
-    largest number of users that this machine's client was shown to load truthfully; `seen` are marks that do not come
+    largest number of users that this machine's client was shown to load accurately; `seen` are marks that do not come
     from the requests (foreign use of the GPU, a throttled clock).
     `ttft_p95_all_s` counts failures as +∞; when it is infinite it is None and `ttft_p95_all_infinite` true.
     `invalid_reasons` is a list of `Mark`, every other value a `Figure`; `valid` is true when that list is empty.

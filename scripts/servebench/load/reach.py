@@ -14,6 +14,7 @@ from servebench.faults import Fault
 _TLS_TIMEOUT_S = 2.0
 _KEY = "does the key fit? api_key_env (--api-key-env) names the environment variable that holds it"
 _PATH = "is this the address, and has the server this model? The whole address, up to /chat/completions, may be given"
+_PLAIN = "does the port speak plain HTTP? Then begin the address with http://"
 # HTTP statuses that no later request of the same kind changes, and what to look at.
 _REFUSALS = {401: _KEY, 403: _KEY, 404: _PATH, 405: _PATH}
 
@@ -45,13 +46,17 @@ def refusal_remedy(url: str, status: int | None) -> str | None:
     return None
 
 
-def connect_remedy(error: BaseException) -> str:
-    """Return what to do when no connection could be opened."""
+def connect_remedy(error: BaseException, url: str) -> str:
+    """Return what to do when no connection to `url` could be opened.
+
+    A server without TLS answers its greeting with something else, or closes the connection, or waits.
+    """
     if isinstance(error, ssl.SSLCertVerificationError):
         return "name its certificate, or its certificate authority's, in SSL_CERT_FILE"
-    if isinstance(error, ssl.SSLError):
-        return "does the port speak plain HTTP? Then begin the address with http://"
-    return "is the server up?"
+    if isinstance(error, ssl.SSLError | ConnectionResetError | ConnectionAbortedError) and url.startswith("https:"):
+        return f"no TLS answer; {_PLAIN}"
+    waited = isinstance(error, TimeoutError) and url.startswith("https:")
+    return f"is the server up? {_PLAIN}" if waited else "is the server up?"
 
 
 def _speaks_tls(url: str) -> bool:

@@ -1,5 +1,7 @@
 """Count a text's tokens with the model's own tokenizer, for servers that send no usage."""
 
+import shlex
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,7 +24,8 @@ def counter(tokenizer: str | None) -> Callable[[str], int] | None:
     try:
         from tokenizers import Tokenizer
     except ImportError as error:
-        raise Fault("tokenizer: needs the package `tokenizers`; pip install tokenizers") from error
+        install = f"{shlex.quote(sys.executable)} -m pip install tokenizers"
+        raise Fault(f"tokenizer: needs the package `tokenizers`: {install}") from error
     try:
         model = Tokenizer.from_file(str(path))
     except Exception as error:  # the package raises bare Exception

@@ -322,7 +322,8 @@ class Channel:
         try:
             self.connection = await self._origin.connect(self._timeouts.connect_s)
         except OSError as error:
-            return f"{type(error).__name__}: {error}; {reach.connect_remedy(error)}"
+            told = f"{type(error).__name__}: {error}".removesuffix(": ")
+            return f"{told}; {reach.connect_remedy(error, self._origin.url)}"
         return None
 
     async def exchange(self, exchange: Exchange, payload: bytes) -> None:

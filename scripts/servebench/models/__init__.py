@@ -7,6 +7,7 @@ A model is one file (`<cache>/models/<sha256>/<name>`), a snapshot of a Hugging 
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -100,7 +101,7 @@ def altered(manifest: Mapping[str, Any], cache_root: Path) -> str | None:
     sha256 = digest(found)
     if sha256 == manifest["sha256"]:
         return None
-    remove = f"rm -r {found.parent if found.is_file() else found}"
+    remove = f"rm -r {shlex.quote(str(found.parent if found.is_file() else found))}"
     return (
         f"{found} has sha256 {sha256}, not {manifest['sha256']}, though its size and time may be the same: {remove},"
         " and discard what was measured with it since"

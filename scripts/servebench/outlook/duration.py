@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +97,7 @@ def too_few(plan: Plan) -> Iterator[str]:
             levels = f"{', '.join(map(str, few))} {'user' if [*few] == [1] else 'users'}"
             yield (
                 f"{setting.name}: with {levels} about {min(few.values())} requests are expected (replies of"
-                f" {_reply_tokens(setting):g} tokens at {USER_TOK_S:g} tokens/s); the line needs"
+                f" {_reply_tokens(setting):g} tokens at {USER_TOK_S:g} tokens/s); the target needs"
                 f" {least} to be judged: set workload.min_targets: {least}"
             )
 
@@ -223,8 +223,11 @@ def counted(number: int, of: str) -> str:
     return f"{number} {of}" if number == 1 else f"{number} {of}s"
 
 
-def announcement(plan: Plan, results: str | Path) -> str:
-    """Announce, in one paragraph for the console, what is about to be measured and how long it takes."""
+def announcement(plan: Plan, results: str | Path, configfiles: Iterable[str | Path] = ()) -> str:
+    """Announce, in one paragraph for the console, what is about to be measured and how long it takes.
+
+    `configfiles` are those the plan was read from, empty for the quick start; a printed command names them.
+    """
     left = plan.measurements - done(plan, Path(results))
     head = (
         f"servebench: experiment {plan.experiment}: {counted(len(plan.settings), 'setting')},"
@@ -234,7 +237,7 @@ def announcement(plan: Plan, results: str | Path) -> str:
         head += f", {counted(asked.answers, 'question')} to each of {counted(len(asked.targets), 'target')}"
     seconds = remaining_s(plan, Path(results))
     if lost := failed(plan, Path(results)):
-        head += f", {lost} failed (servebench status{plan.given} says why, and how to try again)"
+        head += f", {lost} failed (servebench status{plan.options(configfiles)} says why, and how to try again)"
     if not left and not seconds:
         return f"{head}, nothing {'else is left' if lost else 'left'} to measure"
     todo = f"{left} to measure" if left else "questions to ask"

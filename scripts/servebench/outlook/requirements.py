@@ -9,9 +9,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from servebench import models
 from servebench.engines import ADAPTERS, runtime
 from servebench.faults import Fault
+from servebench.machine import gpu, host
 from servebench.models import facts, file, kv_cache
 from servebench.models.checking import size
 from servebench.models.kv_cache import Cache
@@ -20,6 +23,8 @@ from servebench.outlook.inventory import manifest_of
 from servebench.plan import Engine, Model, Plan, Setting, Struct
 
 GIB = 2**30
+# Of the memory that is free. The rest is for what an engine needs beside weights and caches.
+SHARE = 0.90
 # Bytes of raw data per request, and per chunk with its arrival and tokens, compressed.
 BYTES_PER_TOKEN, BYTES_PER_MEASUREMENT = 8, 60_000
 
@@ -35,6 +40,36 @@ class Download(Struct, frozen=True, kw_only=True):
     own: Path | None  # the local file that the source names, whether or not it exists
 
 
+class Device(Struct, frozen=True, kw_only=True):
+    """Hold what engines run on: a GPU, or the CPUs with the machine's memory. GiB in all, and free."""
+
+    gpu: gpu.Gpu | None
+    memory_gib: float
+    free_gib: float
+
+    @classmethod
+    def here(cls, wanted: str | None = None) -> Device:
+        """Look at this machine's GPU, the first usable one unless one is `wanted`, and at what others use of it."""
+        device = gpu.resolve(wanted)
+        if device is None:
+            memory = psutil.virtual_memory()
+            return cls(gpu=None, memory_gib=memory.total / GIB, free_gib=memory.available / GIB)
+        sampler = gpu.Sampler(device.uuid)
+        used = sampler.used_bytes()
+        sampler.close()
+        return cls(gpu=device, memory_gib=device.memory_gib, free_gib=device.memory_gib - (used or 0) / GIB)
+
+    def usable_gib(self, need: Memory) -> float:
+        """Return what a setting may fill: all, where its engine takes a share of all; else SHARE of what is free."""
+        return self.memory_gib if need.fills_device else SHARE * self.free_gib
+
+    def __str__(self) -> str:
+        free = f"{self.memory_gib:.1f} GiB, {self.free_gib:.1f} free"
+        if self.gpu is None:
+            return f"no GPU that NVML names, so engines run on {len(host.cpus())} CPUs ({free})"
+        return f"{self.gpu.name} ({free}), driver {self.gpu.driver}, CUDA up to {self.gpu.cuda}"
+
+
 class Memory(Struct, frozen=True, kw_only=True):
     """Hold the GiB of device memory a setting needs at least: weights and KV cache. None where a part is unknown."""
 
@@ -44,6 +79,7 @@ class Memory(Struct, frozen=True, kw_only=True):
     streams: int = 1  # that the cache is for, each filling its context
     share: float = 1.0  # share of the device's memory that the engine may take
     context: int | None = None  # tokens of one stream
+    fills_device: bool = False  # the engine takes its share, whatever it needs
 
     @property
     def gib(self) -> float | None:
@@ -146,6 +182,7 @@ def _memory(setting: Setting, results: Path, cache_root: Path) -> Memory:
         streams=streams,
         share=adapter.memory_share(setting),
         context=setting.context,
+        fills_device=adapter.fills_device,
     )
 
 

@@ -17,6 +17,7 @@ from servebench.plan.identity import (
 from servebench.plan.saved import from_json, read, reported
 from servebench.plan.types import (
     ALONE,
+    GIVEN,
     LINE,
     LOADED,
     RATES,
@@ -36,6 +37,7 @@ from servebench.plan.types import (
 
 __all__ = [
     "ALONE",
+    "GIVEN",
     "LINE",
     "LOADED",
     "RATES",

@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from math import ceil
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -190,6 +191,8 @@ class Session(Struct, frozen=True, kw_only=True):
     setting: Setting
 
 
+# The environment variable that hands `Plan.options` of a run to its jobs, for the commands that they print.
+GIVEN = "SERVEBENCH_GIVEN"
 QUICKSTART = ("config/config.yaml",)  # the configuration when none is named
 
 
@@ -223,9 +226,12 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     @property
     def given(self) -> str:
-        """Return --configfile and --config as they were given, quoted for a shell; "" for the quick start alone."""
-        files = () if self.files == QUICKSTART and not self.overrides else self.files
-        options = (("--configfile", files), ("--config", self.overrides))
+        """Return the options of a command that is published; "" for the quick start alone."""
+        return self.options(() if self.files == QUICKSTART and not self.overrides else self.files)
+
+    def options(self, files: Iterable[str | Path]) -> str:
+        """Return --configfile, with the files it was read from as they were given, and --config, quoted for a shell."""
+        options = (("--configfile", [str(file) for file in files]), ("--config", self.overrides))
         return "".join(f" {shlex.join([name, *values])}" for name, values in options if values)
 
     @property

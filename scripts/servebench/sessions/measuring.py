@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import os
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -259,10 +260,11 @@ class Measuring:
         told += f", at most {max(shares):.0%} of it" if shares else ""
         if attempt < ATTEMPTS:
             return f"{told}; measured again (attempt {attempt + 1} of {ATTEMPTS})"
-        remedy = f"servebench retry {self.setting.run} {self.setting.name}"
-        remedy += " (and this run's --configfile) when the device is free, or"
+        given = os.environ.get(plan.GIVEN, "")
         return (
-            f"{told}; given up after {ATTEMPTS} attempts: {remedy} runtime: {{foreign_use: {{action: mark}}}} keeps it"
+            f"{told}; given up after {ATTEMPTS} attempts:"
+            f" servebench retry {self.setting.run} {self.setting.name}{given} when the device is free, or"
+            " runtime: {foreign_use: {action: mark}} in the configuration keeps it"
         )
 
     def _keep_failed(self, users: int, session: SessionFacts, why: Sequence[Mark]) -> None:
@@ -352,10 +354,11 @@ class Measuring:
         self.published.tell(users=users, memory_kind=watcher.kind, **device, **news)
 
     def _of_whole(self, whole: plan.Plan) -> tuple[str, str]:
-        """Say how many of the experiment's measurements are done, and how long the rest takes."""
+        """Say how many of the experiment's measurements are there and did not fail, and how long the rest takes."""
         results = self.context.results
+        good = inventory.done(whole, results) - inventory.failed(whole, results)
         left = duration.minutes(duration.remaining_s(whole, results))
-        return f"[{inventory.done(whole, results)}/{whole.measurements}] ", f"; {left} left"
+        return f"[{good}/{whole.measurements}] ", f"; {left} left"
 
     def _say(self, users: int, measured: Measurement) -> None:
         """Log one line: the measurement's number, its figures, time left; where the plan cannot be read, no time."""
@@ -387,13 +390,13 @@ class Measuring:
 
 
 def calibrated(setting: plan.Setting, users: int, runtime: plan.Runtime, load_cpus: Sequence[int]) -> Calibration:
-    """Calibrate the load generator on this machine, and refuse more users than it can load truthfully."""
+    """Calibrate the load generator on this machine, and refuse more users than it can load accurately."""
     found = calibrate.ensure(users, cache.root(runtime.cache), load_cpus, setting.processes)
     if users > found.max_users and runtime.beyond_calibration == "refuse":
         divided = {"cpus": len(load_cpus), "processes": setting.processes}
         options = "".join(f" --{name} {count}" for name, count in divided.items() if count)
         raise engines.InfrastructureError(
-            f"settings.{setting.name}.users: this machine loads at most {found.max_users} users truthfully, not"
+            f"settings.{setting.name}.users: this machine loads at most {found.max_users} users accurately, not"
             f" {users}; use fewer, a faster machine, servebench calibrate --out out/ --users {users}{options} when"
             " nothing else runs on it, or runtime.beyond_calibration: mark"
         )

@@ -117,7 +117,7 @@ class Publisher:
             part.replace(self.path)
         except OSError as error:
             self.broken = True
-            log.warning("%s: cannot be written (%s); servebench watch will not show this job", self.path, error)
+            log.warning("%s: cannot be written (%s); watch will not show this job", self.path, error)
 
 
 def running(results: Path) -> Iterator[dict[str, Any]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
@@ -122,13 +123,14 @@ def run(
     for name, own in evidence.found.items():
         short = [users for users in evidence.users(session.round) if _short(own[users][session.round])]
         if short:
+            given = os.environ.get(plan.GIVEN, "")
             log.warning(
                 "%s round %d: too few requests to judge %s with %s users; they were not measured for it: %s, then"
-                " snakemake --cores 1 capacity (both with this run's --configfile) measures in longer windows",
+                f" snakemake --cores 1 capacity{given} measures in longer windows",
                 *(session.setting.name, session.round, name, ", ".join(map(str, short))),
                 " && ".join(
                     f"servebench discard {session.setting.run} {session.setting.name} --round {session.round}"
-                    f" --users {users} --why short"
+                    f" --users {users} --why short{given}"
                     for users in short
                 ),
             )
@@ -151,9 +153,9 @@ def _most(setting: plan.Setting, context: Context, most: int) -> int:
     load_cpus = cpus.allot(setting.cpus).get("load", [])
     found = calibrate.ensure(most, cache.root(context.runtime.cache), load_cpus, setting.processes)
     if found.max_users < 1:
-        raise engines.InfrastructureError(f"{setting.name}: this machine loads not even one user truthfully")
+        raise engines.InfrastructureError(f"{setting.name}: this machine loads not even one user accurately")
     if found.max_users < most:
         log.warning(
-            "%s: this machine loads at most %d users truthfully, so no more are tried", setting.name, found.max_users
+            "%s: this machine loads at most %d users accurately, so no more are tried", setting.name, found.max_users
         )
     return min(most, found.max_users)

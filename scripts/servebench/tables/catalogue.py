@@ -628,7 +628,7 @@ arrival_error_p50_s real delay with which the load generator saw a chunk
 arrival_error_p99_s real 99th percentile of that delay
 delivered_ratio real delivered tokens over the tokens that an ideal client would have received
 cpu_ratio real CPU seconds per second of the busiest load process
-max_users int! largest number of users that this machine can load truthfully
+max_users int! largest number of users that this machine can load accurately
 """,
     ),
     Table(

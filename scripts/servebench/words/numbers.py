@@ -19,7 +19,8 @@ def digits(value: float | None, limit: float | None = None) -> str:
         return f"{value:,}"
     if value == 0:
         return "0"
-    size = math.floor(math.log10(abs(value)))
+    shown = float(f"{value:.{2 if abs(value) >= 0.01 else 1}e}")  # 9.999 reads as 10.0 does
+    size = math.floor(math.log10(abs(shown)))
     places = min(max(0, 2 - size), 2) if size >= -2 else 1 - size
     while value != limit and places < _PLACES and round(value, places) == limit:
         places += 1
