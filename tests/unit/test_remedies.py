@@ -33,6 +33,7 @@ from servebench import plan as planning
 from servebench.cli import app as cli
 from servebench.cli import load, retry
 from servebench.engines import runtime
+from servebench.engines.base import Container
 from servebench.faults import Fault
 from servebench.load import calibrate, limits
 from servebench.load.calibration import Calibration
@@ -80,6 +81,7 @@ VALUES = {
     "shlex.join([str(path), str(stored)])": "link stored",
     "files": "64",
     "name": "sb",
+    "tool": "docker",
 }
 VALUE = r"(?:«[^»]*»|[^\s;,)`«»:”“」]|:(?=\S))+"
 OPTION = rf" --[a-zA-Z-]+[ =]{VALUE}|«[^»]*»"
@@ -88,7 +90,7 @@ TARGET = r" (?:all|capacity|fetch)\b| only_(?:«[^»]*»|\w)+"
 COMMAND = re.compile(
     rf"(?<!`)(?:servebench [a-z-]+(?:{OPTION}| «[^»]*»| [A-Z]+\b)*|snakemake(?:{OPTION}|{TARGET}| «[^»]*»)+)"
     rf"|(?<![\w-])(?:rm (?:-r )?|mkdir -p .* && cp -n )«[^»]*»"
-    rf"|squeue --me --Format [\w,]+|(?:sudo prlimit --pid \$\$|docker rm)(?:{OPTION})+(?: «[^»]*»)?"
+    rf"|squeue --me --Format [\w,]+|(?:sudo prlimit --pid \$\$|«[^»]*» rm(?= --force))(?:{OPTION})+(?: «[^»]*»)?"
     rf"|(?:«[^»]*» -m )?pip install [^\s;,)`]+"
 )
 VERBS = set(typer.main.get_command(cli.app).commands)  # type: ignore[attr-defined]
@@ -412,7 +414,7 @@ def test_a_container_that_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(runtime, "REMOVAL_TIMEOUT_S", 0)
     with pytest.raises(Fault) as stays:
-        runtime.remove_container("sb-1")
+        runtime.remove_container(Container("docker", "sb-1"))
     subprocess.run(re.search(r"docker rm .*(?= removes)", str(stays.value))[0], shell=True, check=True)  # type: ignore[index]
     assert (tmp_path / "asked").read_text().splitlines()[-1] == "rm --force sb-1"
 
