@@ -59,8 +59,8 @@ KINDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     # What the only round of a load met: next_verdict: of the level `next`, or of the schedule.
     "once": {
         "most_tried": ("met", "valid"),
-        "met": ("met", "next", "next_verdict", "valid"),
-        "none": ("next", "next_verdict", "valid"),
+        "met": ("met", "next", "next_verdict", "met_above", "valid"),
+        "none": ("next", "next_verdict", "met_above", "valid"),
         "scheduled": ("next_verdict", "valid", *_LOAD),
     },
     # spans: lists of [first, last] number of users that keep the objective; gaps, open: between and beside them.

@@ -34,6 +34,7 @@ def lead(text: str) -> str:
     [
         ({4: {}}, "little met the target with 4 users, the most that was tried", "4"),
         ({1: {}, 4: {}, 16: MISSED, 32: {}}, "with 4 users; with 16 it missed the target", "4"),
+        ({1: MISSED, 4: {}, 16: {}}, "the fewest that was tried. It met the target with 4, 16 users, though.", None),
         ({2: MISSED, 4: {}}, "little missed the target with 2 users, the fewest", None),
         ({1: {}, 4: {"target_requests": 3}}, "with 1 user; with 4 it cannot be judged: too few requests", "1"),
         ({1: {"failures": 60}}, "little failed with 1 user, the fewest", None),

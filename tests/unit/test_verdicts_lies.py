@@ -577,3 +577,81 @@ def test_with_a_gap_every_sentence_speaks_of_the_same_number_below_it() -> None:
     assert shown["number"]["users"] == 4
     assert [row["serves"] for row in content.heatmap(made, plan, "main")["rows"]] == [4]
     assert "16 users" not in " ".join(said(c)["en"] for c in about)
+
+
+def four(plan: Plan, name: str, output: float, **figures: Any) -> list[dict[str, Any]]:
+    """Four rounds with 8 users that repeat within 1 %."""
+    return [row(plan, name, 8, n, output_tok_s=output * (1 + 0.005 * (n % 3)), **figures) for n in range(1, 5)]
+
+
+def test_rounds_of_a_search_on_two_versions_or_machines_are_not_valid_for_the_answer() -> None:
+    """Each row is valid by itself; one round was made at another hour, with another driver or version."""
+    plan = msgspec.structs.replace(plan_of({"llama-np16": (8, 16)}), searched=("llama-np16",))
+    late = {"ttft_p95_s": 9.0, "ttft_p50_s": 8.0}
+    for odd in ({"engine_version": "b2"}, {"fingerprint": "another driver"}):
+        kept = [row(plan, "llama-np16", 8, n, **({"engine_version": "b1"} | (odd if n == 2 else {}))) for n in (1, 2)]
+        claim = only(concluded(plan, [*kept, *both(plan, "llama-np16", 16, **late)]), "objective")
+        assert (claim.verdict, claim.values["valid"]) == ("bracketed", False)
+        assert "not all valid" in said(claim)["en"] and "有効でない" in said(claim)["ja"]
+
+
+def test_what_weakens_a_lead_weakens_a_recommendation_and_what_is_said_of_the_outdone() -> None:
+    plan = plan_of(dict.fromkeys(NAMES, (8,)), rounds=4)
+    rows = four(plan, "llama-np16", 100.0, engine_version="b1")
+    short = {"output_tokens_mean": 3.0, "cached_share": 0.45, "engine_version": "b2"}
+    found = concluded(plan, rows + four(plan, "llama-np64", 200.0, **short))
+    choice, outdone = only(found, "choice"), only(found, "outdone")
+    assert (choice.verdict, choice.values["choose"], outdone.subjects[0]) == (
+        "recommended",
+        ["llama-np64"],
+        "llama-np16",
+    )
+    for claim in (choice, outdone):
+        assert {m.kind for m in claim.caveats} >= {"reply_lengths_differ", "cached_prompts", "measured_unlike"}
+        assert "Warnings: " in said(claim)["en"] and "注意事項：" in said(claim)["ja"]
+
+
+def test_the_only_sure_choice_names_those_that_were_not_measured_there() -> None:
+    """One setting was measured with 4 users and not with 8, another nowhere."""
+    plan = plan_of(dict.fromkeys((*NAMES, "llama-np4"), (4, 8)))
+    rows = [*both(plan, "llama-np16", 4), *both(plan, "llama-np16", 8), *both(plan, "llama-np64", 4)]
+    claim = only(concluded(plan, rows), "choice", users=8)
+    assert (claim.verdict, claim.values["unsure"]) == ("only_one", ["llama-np64", "llama-np4"])
+    assert "llama-np4" in said(claim)["en"] and "未測定" in said(claim)["ja"]
+
+
+def test_a_miss_while_the_device_was_throttled_is_no_sure_miss_and_outdoes_nobody() -> None:
+    plan = plan_of(dict.fromkeys(NAMES, (4, 8)))
+    weak = {"valid": False, "invalid_reasons": [mark("device_throttled", throttles=120, samples=120)]}
+    rows = [*both(plan, "llama-np16", 4), *both(plan, "llama-np16", 8), *both(plan, "llama-np64", 4)]
+    late = {"ttft_p95_s": 9.0, "ttft_p50_s": 8.0}
+    found = concluded(plan, [*rows, *both(plan, "llama-np64", 8, **late, **weak)])
+    assert not [claim for claim in found if claim.kind == "outdone"]
+    choice = only(found, "choice", users=8)
+    assert (choice.values["beyond"], choice.values["unsure"]) == ([], ["llama-np64"])
+    failing = {
+        "valid": False,
+        "failures": 9,
+        "invalid_reasons": [mark("requests_failed", failures=9, requests=60, statuses="500")],
+    }
+    found = concluded(plan, [*rows, *both(plan, "llama-np64", 8, **failing)])
+    assert only(found, "choice", users=8).values["beyond"] == ["llama-np64"], "failures are the server's own"
+    assert only(found, "outdone").verdict == "fewer_users"
+
+
+def test_more_rounds_than_planned_are_counted_as_they_are() -> None:
+    """A search for a capacity measures what it is not sure of more often than the plan says."""
+    plan = plan_of(dict.fromkeys(NAMES, (8,)))
+    died = [
+        row(plan, "llama-np16", 8, n, status="failed", reason=[mark("failed", reason="the server died")])
+        for n in (1, 2, 3)
+    ]
+    level = only(concluded(plan, [*died, row(plan, "llama-np16", 8, 4)]), "level", subjects=["llama-np16"])
+    assert (level.verdict, level.values["failed"], level.values["rounds"]) == ("failed", 3, 4)
+    rows = [
+        row(plan, name, 8, n, output_tok_s=base + n)
+        for name, base in zip(NAMES, (100.0, 200.0), strict=True)
+        for n in (1, 2, 3)
+    ]
+    leader = only(concluded(plan, rows), "leader", figure="output_tok_s")
+    assert (leader.verdict, leader.rounds, leader.values["rounds"]) == ("ahead_in_every_round", 3, 3)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,11 +19,12 @@ from servebench.capacity.judging import DRIFT
 from servebench.capacity.search import Answer, answer
 from servebench.claims import Claim
 from servebench.load.objective import Objective
+from servebench.marks import Mark
 from servebench.plan import Plan, Setting, canonical
 from servebench.tables.files import Row, rows_of
 from servebench.verdicts import noise
-from servebench.verdicts.leaders import repeat_noise, rounds_of, work
-from servebench.verdicts.levels import caveats, cells, is_valid, over_rounds
+from servebench.verdicts.leaders import repeat_noise, rounds_of, weakened, work
+from servebench.verdicts.levels import caveats, cells, is_unlike, is_valid, over_rounds
 
 FIGURE = "output_tok_s"
 # A setting that outdoes another is nowhere worse by more than DRIFT; of TTFT, less is better.
@@ -32,11 +33,17 @@ _FASTER, _SOONER = (FIGURE, "user_tok_s"), "ttft_p95_s"
 
 @dataclass(frozen=True, kw_only=True)
 class _Option:
-    """Hold one setting: for how many users it is sure to keep the line, its valid levels by users, its costs."""
+    """Hold one setting: for how many users it is sure to keep the line, its valid levels by users, its costs.
+
+    `misses`: the numbers of users with which it surely misses the line by valid measurements, or by what the server
+    itself did: failures, a failed warm-up, a backlog that grew.
+    """
 
     setting: Setting
     answer: Answer
     levels: Mapping[int, Sequence[Row]]
+    marks: Mapping[int, Sequence[Mark]]
+    misses: Collection[int]
     memory: Row | None
     usd: Mapping[int, Row]
     answers: Mapping[str, Any]
@@ -48,6 +55,10 @@ class _Option:
     def serves(self, users: int) -> bool:
         """Return whether it is sure to keep the line with so many users, by valid measurements in every round."""
         return users in self.answer.kept and users in self.levels
+
+    def due(self, users: int) -> bool:
+        """Return whether it was to be measured, or was, with so many users."""
+        return users in self.setting.users or users in self.marks
 
     def means(self, users: int) -> dict[str, Any]:
         """Return what it gives and costs with so many users."""
@@ -113,24 +124,33 @@ def _jobs(tables: Mapping[str, pa.Table], plan: Plan, scores: Sequence[Claim]) -
     jobs: dict[tuple[str, str, str], list[_Option]] = defaultdict(list)
     for setting in plan.settings.values():
         own = {users: found for (*place, users), found in measured.items() if place == [setting.run, setting.name]}
-        if not own or setting.scheduled:
+        if setting.scheduled:
             continue
         evidence = {users: {row["round"]: line.outcome(row) for row in found} for users, found in own.items()}
+        marks = {n: caveats(found, rows.get((setting.run, setting.name, n))) for n, found in own.items()}
+        found_at = answer(evidence, paced=setting.paced)
         option = _Option(
             setting=setting,
-            answer=answer(evidence, paced=setting.paced),
+            answer=found_at,
             levels={
                 users: found
                 for users, found in own.items()
-                if len(rounds_of(found, FIGURE)) >= max(plan.rounds, 2)
-                and is_valid(found, caveats(found, rows.get((setting.run, setting.name, users))))
+                if len(rounds_of(found, FIGURE)) >= max(plan.rounds, 2) and is_valid(found, marks[users])
             },
+            marks=marks,
+            misses=[users for users in found_at.missed if _truly_missed(own[users], line, marks[users])],
             memory=memories.get((setting.run, setting.name)),
             usd=costs[setting.run, setting.name],
             answers=_answers(plan, setting, scores),
         )
         jobs[setting.run, setting.model.name, canonical(work(setting))].append(option)
-    return [job for job in jobs.values() if len(job) > 1]
+    return [job for job in jobs.values() if sum(bool(option.marks) for option in job) > 1]  # measured anywhere
+
+
+def _truly_missed(rounds: Sequence[Row], line: Objective, marks: Sequence[Mark]) -> bool:
+    """Return whether a miss is the setting's own: by valid measurements, or by what the server failed at."""
+    alike = not any(map(is_unlike, marks))
+    return all((row["valid"] and alike) or set(line.outcome(row).missed) - line.limits.keys() for row in rounds)
 
 
 def _answers(plan: Plan, setting: Setting, scores: Sequence[Claim]) -> dict[str, Any]:
@@ -171,10 +191,11 @@ def _choice(
     values: dict[str, Any] = {
         "choose": [option.name for option in told],
         "means": {option.name: option.means(users) for option in order},
-        "beyond": [option.name for option in job if users in option.answer.missed],
-        "unsure": [o.name for o in job if o.name not in names and users in (*o.answer.kept, *o.answer.open)],
+        "beyond": [option.name for option in job if users in option.misses],
+        "unsure": [o.name for o in job if o.name not in names and o.due(users) and users not in o.misses],
         "absent": [option.name for option in job if users not in option.setting.users],
     }
+    by = {option.name: option for option in [*told, *order]}
     return Claim(
         kind="choice",
         verdict=verdict,
@@ -185,6 +206,7 @@ def _choice(
         values=values,
         rounds=plan.rounds,
         error_rate=noise.LEVEL if verdict == "recommended" else None,
+        caveats=_weakened(list(by.values()), users),
         rows=[f"{option.setting.run}/{option.name}/{users}" for option in order],
     )
 
@@ -209,14 +231,16 @@ def _outdone(jobs: Sequence[Sequence[_Option]], known: noise.Noise, plan: Plan) 
     better: dict[str, list[tuple[_Option, _Option, bool]]] = defaultdict(list)
     for one, other in pairs:
         one_most, other_misses = one.answer.lower, other.answer.upper
-        more = one_most is not None and other_misses is not None and one_most >= other_misses
+        more = other_misses in other.misses and one_most is not None and one_most >= (other_misses or 0)
+        more = more and one_most in one.levels
         faster = (one.name, other.name) in ahead
         shared = _shared(one, other)
         if (more or faster) and shared and (other.name, one.name) not in ahead and _worse_in_nothing(one, other):
             better[other.name].append((one, other, more))
     for found in better.values():
         one, other, more = max(found, key=lambda pair: (pair[2], pair[0].answer.lower or 0))
-        values = {"by": one.name, "most": one.answer.lower, "misses": other.answer.upper, "at": _shared(one, other)}
+        shared = _shared(one, other)
+        values = {"by": one.name, "most": one.answer.lower, "misses": other.answer.upper, "at": shared}
         memory = _gib(one) is not None
         yield Claim(
             kind="outdone",
@@ -226,8 +250,20 @@ def _outdone(jobs: Sequence[Sequence[_Option]], known: noise.Noise, plan: Plan) 
             values=(values if more else {"by": one.name, "at": values["at"]}) | {"memory_compared": memory},
             rounds=plan.rounds,
             error_rate=noise.LEVEL,
+            caveats=list({m.kind: m for at in shared for m in _weakened([one, other], at)}.values()),
             rows=[f"{o.setting.run}/{o.name}/{users}" for o in (other, one) for users in sorted(o.levels)],
         )
+
+
+def _weakened(order: Sequence[_Option], users: int) -> list[Mark]:
+    """List what weakens what is said for the first of these options against the others, with so many users."""
+    named = {option.name: option for option in order}
+    return weakened(
+        list(named),
+        {name: option.setting for name, option in named.items()},
+        {name: option.levels[users] for name, option in named.items()},
+        {name: option.marks[users] for name, option in named.items()},
+    )
 
 
 def _rounds(option: _Option, users: int) -> list[float]:

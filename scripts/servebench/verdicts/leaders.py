@@ -108,6 +108,7 @@ class _Field:
     ) -> Claim:
         means = {name: sum(rounds) / len(rounds) for name, rounds in self.rounds.items()}
         order = sorted(means, key=lambda name: -means[name])
+        rounds = min(map(len, self.rounds.values()))  # a search may measure more than the plan has
         values: dict[str, Any] = {
             "first": order[0],
             "ranges": {name: [min(self.rounds[name]), max(self.rounds[name])] for name in order},
@@ -123,7 +124,7 @@ class _Field:
         elif beyond or (gap.every_round and gap.p is None):
             verdict = "ahead" if beyond else "ahead_in_every_round"
             values |= {"first": gap.first, "second": gap.second, "percent": 100 * (gap.ratio - 1)}
-            values |= {} if beyond else {"rounds": self.wanted}
+            values |= {} if beyond else {"rounds": rounds}
         else:
             verdict = "tied"
             low = min(self.rounds[order[0]])
@@ -138,33 +139,46 @@ class _Field:
             users=self.users,
             figure=self.figure,
             values=values,
-            rounds=self.wanted,
+            rounds=rounds,
             error_rate=noise.LEVEL if verdict == "ahead" else None,
-            caveats=self._caveats(order),
+            caveats=weakened(order, self.settings, self.measured, self.marks),
             rows=[f"{self.run}/{name}/{self.users}" for name in order],
         )
 
-    def _caveats(self, order: Sequence[str]) -> list[Mark]:
-        """List the first setting's marks, and what else sets its measurements apart from those of the others."""
-        marks = weighing(self.marks[order[0]])
-        marks += [
-            found
-            for name in order[1:]
-            for found in self.marks[name]
-            if found.kind == "other_prompt_tokens" and found.values["than"] in order
-        ]
-        return [*marks, *self._measured_unlike(order), *_lengths_differ(self.measured)]
 
-    def _measured_unlike(self, order: Sequence[str]) -> Iterator[Mark]:
-        """Yield a mark for the settings whose measurements differ from the first's in what no setting says."""
-        first = order[0]
-        unlike: dict[tuple[str, ...], list[str]] = {}
-        for name in order[1:]:
-            named = differences(self.settings[first], self.settings[name])
-            if found := measured_differences(named, self.measured[first], self.measured[name]):
-                unlike.setdefault(tuple(found), []).append(name)
-        for columns, names in unlike.items():
-            yield mark("measured_unlike", first=first, others=names, differs=list(columns))
+def weakened(
+    order: Sequence[str],
+    settings: Mapping[str, Setting],
+    measured: Mapping[str, Sequence[Row]],
+    marks: Mapping[str, Sequence[Mark]],
+) -> list[Mark]:
+    """List what weakens the lead of the first setting at one number of users.
+
+    These are its own marks, and what else sets its measurements apart from those of the others in `order`.
+    """
+    found = weighing(marks[order[0]])
+    found += [
+        other
+        for name in order[1:]
+        for other in marks[name]
+        if other.kind == "other_prompt_tokens" and other.values["than"] in order
+    ]
+    own = {name: measured[name] for name in order}
+    return [*found, *_measured_unlike(order, settings, own), *_lengths_differ(own)]
+
+
+def _measured_unlike(
+    order: Sequence[str], settings: Mapping[str, Setting], measured: Mapping[str, Sequence[Row]]
+) -> Iterator[Mark]:
+    """Yield a mark for the settings whose measurements differ from the first's in what no setting says."""
+    first = order[0]
+    unlike: dict[tuple[str, ...], list[str]] = {}
+    for name in order[1:]:
+        named = differences(settings[first], settings[name])
+        if found := measured_differences(named, measured[first], measured[name]):
+            unlike.setdefault(tuple(found), []).append(name)
+    for columns, names in unlike.items():
+        yield mark("measured_unlike", first=first, others=names, differs=list(columns))
 
 
 def _lengths_differ(measured: Mapping[str, Sequence[Row]]) -> Iterator[Mark]:

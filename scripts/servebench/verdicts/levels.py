@@ -58,9 +58,14 @@ def is_valid(rounds: Sequence[Row], marks: Sequence[Mark]) -> bool:
 
 def _breaks(found: Mark) -> bool:
     """Return whether a mark keeps a level out of rankings."""
+    return found.kind == "missing_round" or is_unlike(found)
+
+
+def is_unlike(found: Mark) -> bool:
+    """Return whether a mark says that rounds are of several servers or machines, or most prompts cached."""
     if found.kind == "cached_prompts":
         return bool(found.values["percent"] >= MOSTLY_CACHED_PERCENT)
-    return found.kind == "missing_round" or found.kind.startswith("mixed_")
+    return found.kind.startswith("mixed_")
 
 
 def level(setting: Setting, users: int, rounds: Sequence[Row], plan: Plan, settings_row: Row | None) -> Claim:
@@ -85,7 +90,9 @@ def level(setting: Setting, users: int, rounds: Sequence[Row], plan: Plan, setti
         "rows": [f"{setting.run}/{setting.name}/{users}"],
     }
     if failed:
-        return Claim(**common, verdict="failed", values=load | {"failed": len(failed), "rounds": wanted})
+        return Claim(
+            **common, verdict="failed", values=load | {"failed": len(failed), "rounds": max(wanted, len(rounds))}
+        )
     if not good:
         return Claim(**common, verdict="not_measured", values=load)
     objective = Objective.of(line)
@@ -233,6 +240,7 @@ def once(plan: Plan, found: Sequence[Claim]) -> Claim:
     common["rows"] = [row for claim in own for row in claim.rows]
     met = list(takewhile(lambda claim: claim.verdict == MET_ONCE, own))
     valid = {"valid": all(claim.values.get("valid", True) for claim in own[: len(met) + 1])}
+    above = {"met_above": [claim.users for claim in own[len(met) + 1 :] if claim.verdict == MET_ONCE]}
     if setting.scheduled:
         verdict = "met" if own[0].verdict == MET_ONCE else own[0].verdict
         values = valid | load_of(setting) | {"next_verdict": verdict}
@@ -242,5 +250,5 @@ def once(plan: Plan, found: Sequence[Claim]) -> Claim:
     if len(met) == len(own):
         return Claim(**common, verdict="most_tried", users=users, values=valid | most)
     missed = own[len(met)]
-    values = valid | most | {"next": missed.users, "next_verdict": missed.verdict}
+    values = valid | most | above | {"next": missed.users, "next_verdict": missed.verdict}
     return Claim(**common, verdict="met" if met else "none", users=users, values=values)

@@ -15,7 +15,17 @@ from servebench.claims import KINDS, Claim
 from servebench.load.objective import Objective, Outcome
 from servebench.plan import LINE, Plan, Setting
 from servebench.tables.files import Row, rows_of
-from servebench.verdicts.levels import Cell, caveats, cells, discards, is_valid, load_of, over_rounds, weighing
+from servebench.verdicts.levels import (
+    Cell,
+    caveats,
+    cells,
+    discards,
+    is_unlike,
+    is_valid,
+    load_of,
+    over_rounds,
+    weighing,
+)
 
 
 def objectives(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[Claim]:
@@ -83,9 +93,13 @@ def stated(
     ends = [row for row in rows if row["users"] in (found.lower, found.upper)] or list(rows)
     ends = [row for row in ends if row["status"] == "ok"]
     kept = [row for row in ends if row["users"] == found.lower]
+    levels = {users: [row for row in ends if row["users"] == users] for users in {row["users"] for row in ends}}
+    places = {users: (setting.run, setting.name, users) for users in levels}
+    marks = {users: caveats(own, (marked or {}).get(places[users])) for users, own in levels.items()}
+    alike = not any(is_unlike(mark) for own in marks.values() for mark in own)
     values: dict[str, Any] = {
         "objective": name,
-        "valid": all(row["valid"] for row in ends),
+        "valid": alike and all(row["valid"] for row in ends),
         "spans": [list(span) for span in found.spans()],
         "gaps": list(found.gaps),
         "open": list(found.open),
@@ -108,7 +122,7 @@ def stated(
         values=values,
         rounds=max(map(len, evidence.values())),
         confidence=None if verdict == "unsure" else judging.CONFIDENCE,
-        caveats=weighing(caveats(kept, (marked or {}).get((setting.run, setting.name, found.lower or 0)))),
+        caveats=weighing(marks.get(found.lower or 0, [])),
         rows=[f"{setting.run}/{setting.name}/{users}" for users in sorted(evidence)],
     )
 
