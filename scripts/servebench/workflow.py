@@ -536,11 +536,11 @@ def begin(targets: Targets, workflow: Any) -> None:
         targets.check_models({job.wildcards.model for job in jobs if job.rule.name == "fetch_model"})
         targets.check(run, here=workflow.local_exec)
         targets.check_rounds(run)
+        for path in Store(targets.layout.results).restored():
+            print(f"servebench: {path}: the store had lost this measurement, and has it again", file=sys.stderr)
     except Fault as error:
         raise WorkflowError(str(error)) from None
     layout, files = targets.layout, workflow.overwrite_configfiles
-    for path in Store(layout.results).restored():
-        print(f"servebench: {path}: the store had lost this measurement, and has it again", file=sys.stderr)
     targets.hand_over()
     os.environ[planning.GIVEN] = targets.plan.options(files)
     for line in targets.plan.left_out:

@@ -164,7 +164,7 @@ def test_a_model_nothing_is_known_of_has_no_size(tmp_path):
 
 
 def test_engines_that_need_a_gpu_are_named_where_there_is_none(h200, tmp_path, monkeypatch):
-    monkeypatch.setattr(plan_command.gpu, "resolve", lambda device: None)
+    monkeypatch.setattr(requirements.gpu, "resolve", lambda device: None)
     first = next(plan_command.memory(h200, tmp_path, tmp_path))
     assert first.startswith("GPU: this machine has none, and these need one: ")
     named = set(first.partition(" one: ")[2].split(", "))

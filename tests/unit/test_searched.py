@@ -124,3 +124,6 @@ def test_a_tie_is_found_in_the_store(tmp_path):
     text = plan.canonical(plan.reported(own))
     assert [capacities.tied(text, tmp_path, name) for name in own.settings] == [[4], [4]]
     assert {claim["verdict"] for claim in capacities.found(text, tmp_path)} <= {"at_least", "unsure", "none"}
+    measurements.Store(tmp_path).discard(digest, "a backup ran")
+    discarded = {claim["subjects"][0]: claim["values"]["discarded"] for claim in capacities.found(text, tmp_path)}
+    assert discarded == {"llama-np4": [], "llama-np16": [["llama-np16", 4, 1]]}

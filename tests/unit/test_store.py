@@ -131,6 +131,16 @@ def test_only_links_that_are_the_last_copy_are_put_back(linked):
     assert kept.path("d2").samefile(output)
 
 
+def test_a_damaged_link_whose_measurement_the_store_has_lost_gives_way(linked):
+    kept, output = linked
+    kept.path("d2").unlink()
+    whole = output.read_bytes()
+    output.write_bytes(whole[:100] + b"#" + whole[101:])  # its metadata, at the end, can be read
+    assert measurements.read_metadata(output).identity.digest == "d2"
+    kept.link("d1", output)
+    assert output.samefile(kept.path("d1"))
+
+
 def test_two_whole_measurements_of_the_same_are_both_kept(linked):
     kept, output = linked
     whole = kept.path("d2").read_bytes()

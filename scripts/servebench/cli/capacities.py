@@ -28,10 +28,10 @@ def found(plan_json: str, results: Path) -> list[dict[str, Any]]:
     """Return a claim for each setting and objective, and log what each says."""
     plan = from_json(plan_json)
     claims = []
+    discarded = {"discarded": tables.discarded(measurements.Store(results).discarded())}
     for setting in plan.searchable.values():
         table = _measured(plan, results, setting)
         if rows := rows_of({"measurements": table}, "measurements"):
-            discarded = {"discarded": tables.discarded(measurements.Store(results / plan.experiment).discarded())}
             thrown = discards(discarded, plan, setting.run, setting.name)
             claims += [stated(setting, name, objective, rows, thrown) for name, objective in plan.judged_by.items()]
     for claim in claims:

@@ -15,7 +15,7 @@ from rich.table import Table
 from servebench import ROOT
 from servebench.engines import environment, runtime
 from servebench.faults import Fault
-from servebench.machine import bandwidth, cache, gpu, host
+from servebench.machine import bandwidth, cache, host
 from servebench.machine.identity import machine
 from servebench.outlook import duration, limits, requirements
 from servebench.outlook.duration import counted
@@ -200,15 +200,13 @@ def predicted(plan: Plan, results: Path, cache_root: Path, configfiles: Sequence
 
     The memory's bandwidth is measured where nothing else says it and it is not a GPU's.
     """
-    device, configured = gpu.resolve(plan.runtime.device), plan.runtime.bandwidth_gb_s
+    device, configured = requirements.Device.here(plan.runtime.device), plan.runtime.bandwidth_gb_s
     launched = requirements.memory(plan, results, cache_root)
-    probed = launched and device is None and configured is None
+    probed = launched and device.gpu is None and configured is None
     copied = bandwidth.measured(cache_root, machine().fingerprint) if probed else None
-    found = limits.bandwidth(device.name if device else None, configured, copied)
-    there = requirements.Device.here(plan.runtime.device).memory_gib
-    for limit in limits.limits(
-        plan, results, cache_root, memory_gib=there, bandwidth_gb_s=found.gb_s if found else None
-    ):
+    found = limits.bandwidth(device.gpu.name if device.gpu else None, configured, copied)
+    gb_s = found.gb_s if found else None
+    for limit in limits.limits(plan, results, cache_root, memory_gib=device.memory_gib, bandwidth_gb_s=gb_s):
         if limit.stream_tok_s:
             yield f"{limit.setting}: at most {limit.stream_tok_s:,.0f} tokens/s for one stream"
     if found:

@@ -209,9 +209,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     line: Line
     objectives: dict[str, Objective] = {}  # named ones beside the line
     search: Search = Search()  # for how many users each setting serves
-    searched: tuple[
-        str, ...
-    ] = ()  # settings (of `searchable`) whose `users` include those of a search (outlook.inventory)
+    searched: tuple[str, ...] = ()  # those of `searchable` whose `users` include a search's (outlook.inventory)
     reference: str | None = None  # config/references/<reference>…csv: what was published
     cost: dict[str, Any] | None = None  # price_per_hour, currency
     deviations: tuple[str | dict[str, str], ...] = ()  # where the experiment does, or may, differ from its source

@@ -222,8 +222,8 @@ class _Evaluation:
         """Keep what the server did to questions without telling it in a reply, as far as its log tells it."""
         log = whole_log(server, log_start)
         told = engines.ADAPTERS[self.setting.engine.kind].counted(log)
-        if requests := llama_log.requests(log):
-            told["shifted_replies"] = sum(request.truncated is True for request in requests)
+        if ends := [request.truncated for request in llama_log.requests(log) if request.truncated is not None]:
+            told["shifted_replies"] = sum(ends)
         self._keep_session(facts={**server.facts, **told})
 
     def _keep(self, asked: Asked, answer: replies.Answer, condition: str) -> None:

@@ -132,7 +132,7 @@ class Store:
         with suppress(Damaged):
             found = read_metadata(output).identity
             kept = self.path(found.digest)
-            if kept.exists() and _same(output, kept):
+            if _same(output, kept):
                 return False
             read(output)
             if kept.exists():
@@ -159,8 +159,7 @@ class Store:
             return
         with suppress(Damaged):
             found = read_metadata(output).identity
-            kept = self.path(found.digest)
-            if not _same(output, kept):
+            if not _same(output, self.path(found.digest)):
                 read(output)
                 output.rename(self._noted(found.digest, ONLY_COPY, found.place))
 
@@ -327,7 +326,7 @@ def _link_new(source: Path, target: Path) -> None:
 
 
 def _same(one: Path, other: Path) -> bool:
-    return one.samefile(other) or one.read_bytes() == other.read_bytes()
+    return other.exists() and (one.samefile(other) or one.read_bytes() == other.read_bytes())
 
 
 def _with_chunks(requests: pa.Table, chunks: pa.Table) -> pa.Table:
