@@ -224,7 +224,8 @@ class _Evaluation:
         told = engines.ADAPTERS[self.setting.engine.kind].counted(log)
         if ends := [request.truncated for request in llama_log.requests(log) if request.truncated is not None]:
             told["shifted_replies"] = sum(ends)
-        self._keep_session(facts={**server.facts, **told})
+        if told:
+            self._keep_session(facts={**server.facts, **told})
 
     def _keep(self, asked: Asked, answer: replies.Answer, condition: str) -> None:
         reply = replies.Reply(
