@@ -24,6 +24,7 @@ from servebench.claims import Claim
 from servebench.load.line import Line
 from servebench.load.percentiles import percentile
 from servebench.plan import Engine, Model, Plan, Setting
+from servebench.plan.differences import MEASURED
 from servebench.tables.catalogue import SCHEMAS
 from servebench.verdicts.choices import choices
 
@@ -31,7 +32,8 @@ LINE = Line()
 REQUESTS, WITHIN = 60, 0.3  # of a window; spread of one request's TTFT, as a log
 _FIGURES = ("output_tok_s", "user_tok_s", "ttft_p50_s", "ttft_p95_s", "target_requests", "failures", "cached_share")
 _COLUMNS = ("run", "setting", "users", "round", "status", "reason", "valid", "invalid_reasons", *_FIGURES)
-SCHEMA = pa.schema([SCHEMAS["measurements"].field(name) for name in _COLUMNS])
+_ALIKE = ("output_tokens_mean", *MEASURED)  # unknown, so that nothing sets the settings apart
+SCHEMA = pa.schema([SCHEMAS["measurements"].field(name) for name in (*_COLUMNS, *_ALIKE)])
 
 
 @dataclass(frozen=True)

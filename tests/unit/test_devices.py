@@ -108,12 +108,12 @@ def test_a_killed_holder_holds_nothing_and_leaves_word_of_its_container():
         import os, signal
         from servebench.engines import devices
         with devices.held("cpu", count=1, uses_gpu=False) as held:
-            held.remember("servebench-0123456789ab")
+            held.remember(devices.Container("podman", "servebench-0123456789ab"))
             os.kill(os.getpid(), signal.SIGKILL)
     """
     assert subprocess.run([sys.executable, "-c", textwrap.dedent(code)]).returncode == -9
     with held("cpu", uses_gpu=False) as now:
-        assert now.left() == ["servebench-0123456789ab"]
+        assert now.left() == [devices.Container("podman", "servebench-0123456789ab")]
         now.forget()
         assert now.left() == []
 
