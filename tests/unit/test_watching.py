@@ -181,7 +181,7 @@ def test_a_folder_that_cannot_be_written_ends_no_session(plan: Plan, tmp_path: P
     (tmp_path / "progress").write_text("in the way")
     with progress.Publisher(tmp_path, first(plan)) as published:
         published.tell(**LOADED)
-    assert [r.message for r in caplog.records if "servebench watch" in r.message] != []
+    assert [r.message for r in caplog.records if "cannot be written" in r.message] != []
     assert len(caplog.records) == 1
 
 
