@@ -17,6 +17,7 @@ import pytest
 from servebench import ROOT
 from servebench.cli import app as cli
 from servebench.cli import calibrate, jobs, load
+from servebench.faults import Fault
 from servebench.load.workload import Workload
 from servebench.machine import lifeline
 from servebench.machine.infrastructure import ROOM
@@ -33,6 +34,19 @@ def test_a_time_in_a_log_file_has_its_date_and_its_zone(tmp_path: Path, zone: st
     at = re.match(rf"\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d{offset} ", said)
     assert at, said
     assert abs(datetime.strptime(at[0].strip(), "%Y-%m-%d %H:%M:%S%z") - datetime.now(UTC)) < timedelta(hours=1)
+
+
+@pytest.mark.parametrize(("given", "read"), [(None, None), ("128", 128), ("uniform:100,2000", "uniform:100,2000")])
+def test_a_length_is_a_number_or_a_distribution(given: str | None, read: int | str | None) -> None:
+    assert load.tokens("--output-tokens", given) == read
+
+
+@pytest.mark.parametrize(
+    ("given", "remedy"), [("16,64", "config/lengths.yaml"), ("many", "write an integer"), ("0", "1")]
+)
+def test_a_length_that_is_none_is_refused_by_the_options_name(given: str, remedy: str) -> None:
+    with pytest.raises(Fault, match=rf"--output-tokens: '{given}' .*{remedy}"):
+        load.tokens("--output-tokens", given)
 
 
 @pytest.mark.parametrize("errors", ["strict", "surrogateescape"])

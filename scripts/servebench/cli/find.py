@@ -83,6 +83,7 @@ def command(
     }
     (out / "capacity.json").write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     Console().print(printable(said(claim)["en"]), markup=False, highlight=False, soft_wrap=True)
+    console.print(f"written to {out}/: capacity.json, round-*/", markup=False, highlight=False, soft_wrap=True)
     return 0 if found.lower is not None or found.upper is not None else 1
 
 

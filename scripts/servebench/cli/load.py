@@ -29,6 +29,7 @@ from servebench.load import calibrate, figures, jsonl
 from servebench.load import line as line_
 from servebench.load.calibration import Calibration, Level
 from servebench.load.endpoint import Endpoint
+from servebench.load.lengths import Lengths
 from servebench.load.measurement import LoadMeta, Measurement
 from servebench.load.modes import MODES
 from servebench.load.records import check_chunks, check_requests, write_measurement
@@ -420,9 +421,15 @@ def _option(key: str | None) -> str:
     return f"--{_OPTIONS.get(key or '', (key or '').replace('_', '-'))}"
 
 
-def tokens(given: str | None) -> int | str | None:
-    """Read `--input-tokens` or `--output-tokens`: a number, or the name of a distribution."""
-    return int(given) if given is not None and given.isdecimal() else given
+def tokens(option: str, given: str | None) -> int | str | None:
+    """Read `--input-tokens` or `--output-tokens`: a number, or the name of a distribution. Raises Fault for a list."""
+    if given is None:
+        return None
+    if all(part.strip().isdecimal() for part in given.split(",")) and "," in given:
+        grid = "give one of them, or run a grid of lengths with config/lengths.yaml"
+        raise Fault(f"{option}: {given!r} are several numbers of tokens; {grid}")
+    Lengths.parse(option, given)
+    return int(given) if given.isdecimal() else given
 
 
 def seconds(given: str | None) -> float | None:

@@ -310,8 +310,8 @@ def load(
 
     values: dict[str, Any] = {
         "prompts": prompts,
-        "prompt_tokens": load.tokens(input_tokens),
-        "reply_tokens": load.tokens(output_tokens),
+        "prompt_tokens": load.tokens("--input-tokens", input_tokens),
+        "reply_tokens": load.tokens("--output-tokens", output_tokens),
         "max_tokens": max_tokens,
         "temperature": temperature,
         "top_p": top_p,
