@@ -55,6 +55,7 @@ def test_the_quick_start_in_order(config):
         (lambda c: c["settings"]["np1"].update(users=4), "settings.np1.users: 4 is not a list; write [4]"),
         (lambda c: c["settings"]["np1"].update(args="-fa"), 'settings.np1.args: "-fa" is not a list; write ["-fa"]'),
         (lambda c: c["settings"]["np1"].update(args="-ub 256"), 'args: "-ub 256" is not a list; write ["-ub", "256"]'),
+        (lambda c: c["settings"]["np1"].update(args=["-ub 256"]), 'np1.args.0: "-ub 256" is an option and its value'),
         (lambda c: c["models"].update(x={"source": "/m.gguf"}), 'models.x.source: "/m.gguf" does not fit; write file'),
         (lambda c: c["settings"]["np1"].update(users=[4, 4]), "settings.np1.users: [4, 4] names an entry twice"),
         (lambda c: c["settings"]["np1"].update(model="gpt"), "settings.np1.model: 'gpt' is not defined; models are: s"),

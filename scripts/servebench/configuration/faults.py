@@ -285,6 +285,11 @@ def _setting_faults(
         yield from _contradictions(path, setting, engine, adapter, origin)
         for place, given in ((path, setting), (["engines", setting["engine"]], engine)):
             yield from _ignored([*place, "request"], given.get("request", {}), engine, adapter, origin)
+            for number, word in enumerate(given.get("args", ())):
+                if re.match(r"--?[a-zA-Z][\w-]*\s", word):
+                    apart = ", ".join(map(json.dumps, word.split(None, 1)))
+                    told = f"{json.dumps(word)} is an option and its value in one; write {apart}"
+                    yield origin.fault([*place, "args", number], told)
             for name in given.get("env", {}):
                 if remedy := adapter.unheard(name, engine.get("runtime")):
                     yield origin.fault([*place, "env", name], f"is not heard by {engine['kind']}; {remedy}")
