@@ -1,7 +1,6 @@
 """What limits, resolution and rounds do in `snakemake capacity`, on a server at a URL that refuses a fourth user."""
 
 import json
-import threading
 
 import pytest
 from keyed import HEAD
@@ -17,32 +16,24 @@ MOST, LEAST = 5000, 5  # tokens of a reply
 
 
 class Refusing(HttpDouble):
-    """Serve three requests at once and refuse every fourth of those beyond; count fewer tokens once four have come.
+    """Refuse every fourth request while four users are connected, and count fewer tokens once they have been.
 
-    Who has one request under way at a time is never refused while there are three such users, however slow the machine.
+    Each user keeps a connection, so that it is known who is there however slow the machine is; so does the session.
     """
 
     def __init__(self):
-        self.lock, self.serving, self.tired = threading.Lock(), 0, False
+        self.tired = False
 
     def respond(self, request):
         if request.method == "GET":
             yield request.response({"data": [{"id": "m"}]})
             return
-        with self.lock:
-            self.serving += 1
-            busy = self.serving > 3
-            self.tired |= busy
-        try:
-            if busy and request.number % 4 == 0:
-                last = request.response({"error": {"message": "busy"}}, 503)
-            else:
-                *first, last = reply(request, LEAST if self.tired else MOST)
-                yield from first
-        finally:
-            with self.lock:
-                self.serving -= 1
-        yield last
+        busy = self.connected > 3
+        self.tired |= busy
+        if busy and request.number % 4 == 0:
+            yield request.response({"error": {"message": "busy"}}, 503)
+        else:
+            yield from reply(request, LEAST if self.tired else MOST)
 
 
 def reply(request, tokens):
