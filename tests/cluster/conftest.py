@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -42,7 +43,8 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         subprocess.run(["scancel", *jobs], check=True)
         until(lambda: not queue(), 60, "the end of the jobs")
     for process in left:
-        process.kill()
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
     assert not jobs, "jobs were left in the queue"
     assert not left, f"left running: {list(left.values())}"
 
