@@ -107,5 +107,5 @@ examples: setup-dev
 # The tests on a real docker and podman, started and stopped around them (as root, on Debian).
 container-test: setup-dev
 	$(BIN)/servebench environment llama-cpp --runtime '{}' --out results/llama-cpp.json
-	tests/container/up.sh $$($(BIN)/python -c 'import json; print(json.load(open("results/llama-cpp.json"))["python"])')
-	$(BIN)/python -m pytest tests/engine/test_docker.py; status=$$?; tests/container/down.sh; exit $$status
+	tests/container/up.sh $$($(BIN)/python -c 'import json; print(json.load(open("results/llama-cpp.json"))["python"])') --podman
+	$(BIN)/python -m pytest tests/engine/test_real_containers.py; status=$$?; tests/container/down.sh; exit $$status

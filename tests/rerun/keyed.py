@@ -129,7 +129,7 @@ def on_simulators(folder: Path) -> Workspace:
     prompts = folder / "prompts.jsonl"
     prompts.write_text("".join(f'{{"prompt": "{"number " * 90}{number}."}}\n' for number in ("one", "two", "six")))
     file = {"name": "The model", "source": "file:///nowhere.gguf"}
-    # A machine that loads nobody truthfully: its one CPU for the load is any.
+    # A machine that loads nobody accurately: its one CPU for the load is any.
     level = Level(variant="steady", users=1, delivered_ratio=0.5, cpu_ratio=1.0, beyond=["delivered_ratio"])
     calibrate.keep(calibrate.record([level], [0]), folder / "cache")
     made.config |= {

@@ -21,16 +21,10 @@ from servebench.outlook import duration, limits, requirements
 from servebench.outlook.duration import counted
 from servebench.plan import Plan
 from servebench.plan.layout import RESULTS
-from servebench.words import LANGUAGES
+from servebench.words import LANGUAGES, words
 
 # An engine can be given about so much of a device's memory; the rest is the driver's.
 MOST_SHARE = 0.95
-# Whence the bandwidth of a device's memory is known (`limits.Bandwidth`).
-FROM = {
-    "configured": "as configured (runtime.bandwidth_gb_s)",
-    "data_sheet": "by the device's data sheet",
-    "copied": "measured here by copying memory; runtime.bandwidth_gb_s overrides it",
-}
 # In a line about something that is needed and missing.
 LACKING = ("NOT FOUND", "NOT ENOUGH", "NOT SET", "DOES NOT ANSWER", "this machine has none")
 
@@ -210,7 +204,8 @@ def predicted(plan: Plan, results: Path, cache_root: Path, configfiles: Sequence
         if limit.stream_tok_s:
             yield f"{limit.setting}: at most {limit.stream_tok_s:,.0f} tokens/s for one stream"
     if found:
-        yield f"the memory's bandwidth: {found.gb_s:g} GB/s, {FROM[found.source]}"
+        source = words(f"claims.bandwidths.{found.source}")["en"]
+        yield f"the memory's bandwidth: {found.gb_s:g} GB/s, {source}; runtime.bandwidth_gb_s sets it"
     elif launched:
         yield "the fastest possible stream is not predicted: set runtime.bandwidth_gb_s to the memory's bandwidth"
     searched = list(plan.searchable.values())

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, BinaryIO, Literal
+from typing import Annotated, BinaryIO
 from urllib.parse import quote
 
 import msgspec
@@ -37,7 +37,7 @@ class _Left(msgspec.Struct):
     """Hold what a killed holder leaves and no mark in a process can say: its container."""
 
     container: Annotated[str, msgspec.Meta(pattern=r"\Aservebench-[0-9a-f]{12}\Z")] | None = None
-    tool: Literal["docker", "podman"] = "docker"
+    tool: Annotated[str, msgspec.Meta(pattern=r"\A(docker|podman)\Z")] = "docker"
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Devices:
         """Write down the container that the next holder must remove if this one is killed."""
         self.forget()
         for file in self.files:
-            file.write(msgspec.json.encode({"container": container.name, "tool": container.tool}))
+            file.write(msgspec.json.encode(_Left(container.name, container.tool)))
             file.flush()
 
     def forget(self) -> None:

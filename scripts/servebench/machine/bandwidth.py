@@ -41,7 +41,7 @@ def measured(cache_root: Path, fingerprint: str) -> float:
 
 
 def copied_gb_s() -> float:
-    """Copy memory with a thread for each core, and return the bytes read and written in the best second, GB/s."""
+    """Copy memory with a thread for each core; return bytes read and written ÷ time of the fastest copy, GB/s."""
     threads = min(THREADS, len(host.cpus()))
     pairs = [tuple(np.ones(COPIED_BYTES // threads, np.uint8) for _ in range(2)) for _ in range(threads)]
 

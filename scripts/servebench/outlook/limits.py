@@ -25,7 +25,7 @@ _OTHER = re.compile(r" (Laptop|Ti|MIG)\b")
 
 
 class Bandwidth(Struct, frozen=True, kw_only=True):
-    """Hold the bandwidth of a device's memory, and whence it is known: "configured", "data_sheet" or "copied"."""
+    """Hold the bandwidth of a device's memory, and what says so: "configured", "data_sheet" or "copied"."""
 
     gb_s: float
     source: str

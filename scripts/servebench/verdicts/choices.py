@@ -231,8 +231,8 @@ def _outdone(jobs: Sequence[Sequence[_Option]], known: noise.Noise, plan: Plan) 
     better: dict[str, list[tuple[_Option, _Option, bool]]] = defaultdict(list)
     for one, other in pairs:
         one_most, other_misses = one.answer.lower, other.answer.upper
-        more = other_misses in other.misses and one_most is not None and one_most >= (other_misses or 0)
-        more = more and one_most in one.levels
+        sure = one_most in one.levels and other_misses in other.misses  # by valid measurements; None never is
+        more = sure and one_most is not None and other_misses is not None and one_most >= other_misses
         faster = (one.name, other.name) in ahead
         shared = _shared(one, other)
         if (more or faster) and shared and (other.name, one.name) not in ahead and _worse_in_nothing(one, other):
