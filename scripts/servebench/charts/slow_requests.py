@@ -10,7 +10,6 @@ import pyarrow as pa
 from servebench import claims
 from servebench.charts.spans import intervals
 from servebench.charts.style import Style
-from servebench.tables.evaluated.statistics import share_interval
 from servebench.tables.files import Row, rows_of
 from servebench.words.marks import starred
 from servebench.words.numbers import span
@@ -18,6 +17,8 @@ from servebench.words.numbers import span
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
     """Make of each claim of kind `slow` a point of either kind, with its 95 % interval."""
+    from servebench.tables.evaluated.statistics import share_interval  # slow to import, and often not needed
+
     places = {(row["setting"], row["users"]): row for row in rows_of(tables, "settings", run)}
     rows = []
     for claim in claims.of(tables, run, "slow"):
