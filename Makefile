@@ -28,7 +28,8 @@ soak: setup-dev
 	$(BIN)/python benchmarks/faults/soak.py --minutes 30 --users 64
 
 fuzz: setup-dev
-	FUZZ_EXAMPLES=20000 $(BIN)/python -m pytest tests/property/test_reader_properties.py --timeout 3600
+	$(PIP) install --require-hashes --only-binary :all: -r benchmarks/faults/atheris.lock
+	$(BIN)/python benchmarks/faults/fuzz.py --seconds 600 --corpus results/fuzz
 
 # Known weaknesses of the locked packages (needs uv and internet access).
 audit:
@@ -74,6 +75,7 @@ lock:
 	$(LOCK) --output-file envs/llama-cpp.lock envs/llama-cpp.in
 	$(COMPILE) --python-platform x86_64-manylinux_2_31 --only-binary :all: --output-file envs/vllm-cuda.lock envs/vllm-cuda.in
 	$(LOCK) --output-file tests/engine/litellm.lock tests/engine/litellm.in
+	$(LOCK) --output-file benchmarks/faults/atheris.lock benchmarks/faults/atheris.in
 
 # How often claims of leaders, differences and choices are false (docs/figures.md), and answers of a search for a capacity
 # (docs/benchmarks.md) (an hour and a half).

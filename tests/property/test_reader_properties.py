@@ -1,12 +1,12 @@
 """Every reader of what others wrote returns or raises a Fault, for any bytes: no crash, no hang, no other exception.
 
-FUZZ_EXAMPLES sets how many inputs each reader gets (`make fuzz`: 20,000).
+`make fuzz` gives the same readers to atheris, ten minutes each.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
-import os
 import struct
 import tempfile
 from collections.abc import Callable
@@ -22,17 +22,19 @@ from hypothesis import strategies as st
 from exchanges import exchange
 from servebench.cli import kv_cache
 from servebench.configuration import ConfigError, reading
-from servebench.engines import llama_log
+from servebench.engines import llama_log, metrics
 from servebench.faults import Fault
 from servebench.load import stream
+from servebench.load.exchange import Exchange
 from servebench.load.prompts import load as load_prompts
 from servebench.load.reply import ReplyError, completion
 from servebench.load.traces import read_trace
+from servebench.load.transport import Connection, Timeouts
 from servebench.load.workload import Workload
 from servebench.plan import read as read_plan
 from servebench.store import measurements, replies
 
-EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "40"))
+EXAMPLES = 40
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
@@ -58,6 +60,21 @@ LETTERS = st.characters(exclude_categories=["Cs"])
 YAML = st.lists(
     st.sampled_from("ab:-*&[]{}<|>#!?%@'\"\\, \n\t0~") | st.characters(exclude_categories=["Cs"]), max_size=60
 ).map("".join)
+HEADS = st.lists(
+    st.sampled_from(
+        [
+            *(b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 307 Moved\r\n", b"HTTP/1.1 100 Continue\r\n\r\n", b"\r\n"),
+            *(b"transfer-encoding: chunked\r\n\r\n", b"content-length: 9\r\n", b"location: /x\r\n", b"5\r\ndata:"),
+            *(b"content-encoding: gzip\r\n", b"connection: close\r\n", b"0\r\n\r\n", b"upgrade: h2c\r\n"),
+        ]
+    ),
+    max_size=6,
+).map(b"".join)
+CSV = st.lists(
+    st.sampled_from(["TIMESTAMP,ContextTokens,GeneratedTokens", "Timestamp,Request tokens,Response tokens", "1.5,10,3"])
+    | st.lists(st.floats().map(str) | st.text(LETTERS, max_size=5), max_size=4).map(",".join),
+    max_size=5,
+).map("\n".join)
 PAIRS = st.lists(
     st.tuples(st.sampled_from([4, 5, 8, 9, 10, 77]), st.integers(0, 2**64 - 1), st.binary(max_size=40)), max_size=4
 )
@@ -66,6 +83,12 @@ LOG = st.lists(
     | st.text(max_size=40),
     max_size=6,
 ).map("\n".join)
+
+
+def answering(content: bytes) -> httpx.Client:
+    """Return a client of a server that always answers with this body."""
+    answer = httpx.MockTransport(lambda request: httpx.Response(200, content=content))
+    return httpx.Client(transport=answer, base_url="http://127.0.0.1:9")
 
 
 def gguf(pairs: list[tuple[int, int, bytes]]) -> bytes:
@@ -89,8 +112,40 @@ def parsed(content: bytes) -> None:
     stream.to_tables([exchange(content)], None)
 
 
+class Nowhere(asyncio.Transport):
+    """Take what a connection sends."""
+
+    def write(self, data: object) -> None: ...
+
+    def abort(self) -> None: ...
+
+
+def received(content: bytes) -> None:
+    """Give the bytes to a connection that awaits a response, in pieces as long as the first byte says, then its end."""
+
+    async def receive() -> None:
+        told = Exchange(request_id=0, user=0, process=0, prompt_id="p", scheduled_ns=0)
+        connection = Connection("http://127.0.0.1:9/")
+        connection.connection_made(Nowhere())
+        carrying = asyncio.create_task(connection.carry(told, b"POST", Timeouts(1, 60)))
+        await asyncio.sleep(0)
+        size = max(1, content[0] if content else 1)
+        for at in range(1, len(content), size):
+            connection.data_received(content[at : at + size])
+        connection.connection_lost(None)
+        await carrying
+        assert told.end_ns is not None
+        assert told.complete or told.left_open or told.failure
+
+    asyncio.run(receive())
+
+
 READERS: dict[str, tuple[Any, Callable[[Any], object]]] = {
     "stream": (st.binary() | DATA | LINES, parsed),
+    "http": (
+        st.builds(lambda size, head, body: bytes([size]) + head + body, st.integers(0, 255), HEADS, DATA | st.binary()),
+        received,
+    ),
     "completion": (st.binary() | LINES, lambda content: completion(httpx.Response(200), content)),
     "gguf": (st.binary() | PAIRS.map(gguf), in_file("m.gguf", lambda path: kv_cache.report(str(path), tokens=1))),
     "config.json": (st.binary() | LINES, in_file("config.json", lambda path: kv_cache.report(str(path), tokens=1))),
@@ -100,10 +155,18 @@ READERS: dict[str, tuple[Any, Callable[[Any], object]]] = {
     ),
     "plan": (st.binary() | LINES, in_file("plan.json", read_plan)),
     "trace": (st.binary() | LINES, in_file("t.jsonl", lambda path: read_trace(str(path)))),
+    "trace.csv": (CSV.map(str.encode) | st.binary(), in_file("t.csv", lambda path: read_trace(str(path)))),
     "prompts": (st.binary() | LINES, in_file("p.jsonl", lambda path: load_prompts(Workload(prompts=str(path)), 0))),
     "replies": (st.binary() | LINES, in_file("r.jsonl", replies.Answers)),
     "measurement": (st.binary(), in_file("m.parquet", measurements.read)),
-    "engine log": (LOG, lambda text: (llama_log.start(text), llama_log.served(text, ""))),
+    "engine log": (
+        LOG.map(lambda text: text.encode(errors="replace")),
+        lambda content: (llama_log.start(text := content.decode(errors="replace")), llama_log.served(text, "")),
+    ),
+    "metrics": (
+        LOG.map(lambda text: text.encode(errors="replace")) | st.binary(),
+        lambda content: metrics.scrape(answering(content)),
+    ),
 }
 
 
