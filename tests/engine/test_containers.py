@@ -168,10 +168,20 @@ def test_the_command_of_docker(docker: Path) -> None:
     assert digest in image.read_text()
     assert f"ghcr.io/ggml-org/llama.cpp@{digest} -m /models/m.gguf" in words
     assert '--gpus "device=GPU-1"' in words
-    assert "--publish 127.0.0.1:8080:8080" in words and "--host 0.0.0.0 --port 8080" in words
+    assert "--network host" in words and "--publish" not in words and "--host 127.0.0.1 --port 8080" in words
     assert "--volume /data/models:/models:ro" in words
     assert "--cpuset-cpus 0" in words
     assert command.container and command.cleanup == ["docker", "rm", "--force", command.container.name]
+
+
+@pytest.mark.parametrize("info", ["Debian GNU/Linux 12 [name=seccomp name=rootless]", "Docker Desktop [name=seccomp]"])
+def test_a_docker_whose_network_is_not_the_host_s_publishes_the_port(
+    docker: Path, monkeypatch: pytest.MonkeyPatch, info: str
+) -> None:
+    monkeypatch.setenv("DOCKER_DOUBLE_INFO", info)
+    words = " ".join(adapter().command(8080).argv)
+    assert "--publish 127.0.0.1:8080:8080" in words and "--host 0.0.0.0 --port 8080" in words
+    assert "--network" not in words
 
 
 def test_the_command_of_podman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """LiteLLM's proxy before a server: its stream, its errors, and its own delay beside the direct one.
 
-`make gateway-test` installs it (550 MB) and runs these tests; nothing else collects them (conftest.py).
+It is installed (340 MB) by `make gateway-test` and where SERVEBENCH_TEST_LITELLM=1 is set, as in CI.
 """
 
 import os
@@ -60,7 +60,7 @@ def upstream() -> Iterator[Upstream]:
 
 
 @pytest.fixture(scope="module")
-def proxy(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def proxy(litellm: Path, upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """LiteLLM's address, its models: m, busy, and one whose server is down."""
     folder = tmp_path_factory.mktemp("litellm")
     at = {"m": upstream.url, "busy": upstream.url, "down": "http://127.0.0.1:9"}
@@ -78,7 +78,7 @@ def proxy(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Itera
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [os.environ["LITELLM"], "--config", "config.yaml", "--host", "127.0.0.1", "--port", str(port)]
+    command = [str(litellm), "--config", "config.yaml", "--host", "127.0.0.1", "--port", str(port)]
     with (folder / "log").open("wb") as log:
         started = subprocess.Popen(
             command, cwd=folder, stdout=log, stderr=log, env={**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
@@ -139,14 +139,14 @@ def test_it_is_measured_by_the_workflow_beside_the_server_itself(
         for name, url in at.items()
     }
     made.config["models"] = {"m": {"source": "hf://a/b", "unverified": "The server is a double."}}
-    made.config["workload"] = {"prompts": "en-short", "mode": "count", "requests": 60, "max_tokens": 4}
+    made.config["workload"] = {"prompts": "en-short", "mode": "count", "requests": 20, "max_tokens": 4}
     made.config["settings"] = {name: {"engine": name, "model": "m", "slots": 1, "users": [1]} for name in at}
     made.snakemake("results/reruns/tables/measurements.parquet")
     found = read(made.results / "tables/measurements.parquet").to_pylist()
     rows = {row["setting"]: row for row in found}
     assert [row["reason"] for row in found] == [[], []]
-    assert {(row["status"], row["failures"], row["target_requests"]) for row in found} == {("ok", 0, 60)}
-    assert {row["tokens_from_usage"] for row in found} == {60}
+    assert {(row["status"], row["failures"], row["target_requests"]) for row in found} == {("ok", 0, 20)}
+    assert {row["tokens_from_usage"] for row in found} == {20}
     print("TTFT p50:", {name: f"{1000 * rows[name]['ttft_p50_s']:.2f} ms" for name in at})
     assert rows["direct"]["ttft_p50_s"] < rows["proxy"]["ttft_p50_s"]
 

@@ -109,6 +109,7 @@ def test_an_image_is_pulled_by_its_digest_run_and_gone(
             assert any("llama-server" in " ".join(argv(process)) for process in inside)
             (cpu,) = inside[-1].cpu_affinity()
             assert said(tool, "inspect", "--format", "{{.HostConfig.CpusetCpus}}", name) == str(cpu)
+            assert said(tool, "inspect", "--format", "{{.HostConfig.NetworkMode}}", name) == "host"
             (mount,) = json.loads(said(tool, "inspect", "--format", "{{json .Mounts}}", name))
             assert (mount["Destination"], mount["RW"]) == ("/models", False)
             written = [tool, "exec", name, "/usr/bin/python3", "-c", "open('/models/x', 'w')"]

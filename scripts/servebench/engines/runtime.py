@@ -79,9 +79,21 @@ def _directory(launch: Launch) -> Path:
 
 
 def bind_address(launch: Launch) -> str:
-    """Return what the server listens on: loopback; in docker all addresses, published on the loopback port only."""
-    docker = launch.setting.engine.runtime == "container" and container_tool(launch.setting.engine) == "docker"
-    return "0.0.0.0" if docker else "127.0.0.1"  # noqa: S104  inside the container
+    """Return what the server listens on: loopback, or all addresses of a container whose port is published on it."""
+    engine = launch.setting.engine
+    published = engine.runtime == "container" and _published(container_tool(engine))
+    return "0.0.0.0" if published else "127.0.0.1"  # noqa: S104  inside the container
+
+
+def _published(tool: str | None) -> bool:
+    """Return whether a port has to be published: the host's network is not that of the daemon (rootless, a desktop's).
+
+    Each published byte goes through another process, which is measured with the server (docs/engines.md).
+    """
+    if tool != "docker":
+        return False
+    told, _ = _answer("docker", "info", "--format", "{{.OperatingSystem}} {{.SecurityOptions}}")
+    return "Docker Desktop" in told or "name=rootless" in told
 
 
 def image(engine: plan.Engine) -> dict[str, Any]:
@@ -118,15 +130,14 @@ def _container(launch: Launch, argv: list[str], port: int, env: dict[str, str], 
         name = f"{LABEL}-{uuid.uuid4().hex[:12]}"
         run = [tool, "run", "--rm", "--init", "--name", name, "--label", f"{LABEL}={launch.label}"]
         run += ["--shm-size", "8g", "--volume", volume]
+        run += ["--publish", f"127.0.0.1:{port}:{port}"] if _published(tool) else ["--network", "host"]
         if tool == "docker":
-            run += ["--publish", f"127.0.0.1:{port}:{port}"]
             # Quoted: docker splits the option's value at commas.
             run += ["--gpus", f'"device={",".join(d.uuid for d in launch.devices)}"'] if device else []
             removal = [tool, "rm", "--force", name]
         else:
-            # Of a user's own podman each published byte would go through another process. SELinux, where it is on,
-            # would keep the models and the GPUs (by their names in CDI) from the container.
-            run += ["--network", "host", "--security-opt", "label=disable"]
+            # SELinux, where it is on, would keep the models and the GPUs (by their names in CDI) from the container.
+            run += ["--security-opt", "label=disable"]
             run += [part for d in launch.devices for part in ("--device", f"nvidia.com/gpu={d.uuid}")]
             removal = [tool, "rm", "--force", "--time", "0", name]
         if server_cpus := allot(launch.setting.cpus).get("server"):
