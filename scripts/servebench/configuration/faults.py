@@ -225,8 +225,8 @@ def _room_faults(
     prompt, about = load.get("prompt_tokens", 0), ""
     if not isinstance(prompt, int) or not isinstance(reply, int):
         return
-    if not prompt and "prompts" in load and prompts_path(load["prompts"]).exists() and load["mode"] != "trace":
-        with suppress(Fault):  # told elsewhere
+    if not prompt and "prompts" in load and load["mode"] != "trace":
+        with suppress(Fault, OSError):  # told elsewhere
             shortest = prompt_sets.load(Workload(prompts=str(prompts_path(load["prompts"]))), 0).describe()
             prompt, about = shortest["prompt_chars"]["min"] // _MOST_CHARS_PER_TOKEN, "at least "
     if context < prompt + reply:
@@ -363,8 +363,8 @@ def _evaluations_faults(
         try:
             path_ = sets.local(TASKS[name], task.get("set", FULL), ROOT)
             there = len(TASKS[name].load(path_)) if path_ else None
-        except Fault as error:
-            yield origin.fault(["evaluations", "tasks", name, "set"], str(error))
+        except (Fault, OSError) as error:
+            yield origin.fault(["evaluations", "tasks", name, "set"], _said(error))
             continue
         if there is not None and task.get("limit", there) > there:
             path = ("evaluations", "tasks", name, "limit")
@@ -472,8 +472,8 @@ def _workload_faults(load: Mapping[str, Any], origin: Origin) -> Iterator[str]:
         if key in load:
             try:
                 check(load[key])
-            except Fault as error:
-                said = str(error).removeprefix(f"workload.{key}: ").removeprefix(": ")
+            except (Fault, OSError) as error:
+                said = _said(error).removeprefix(f"workload.{key}: ").removeprefix(": ")
                 yield origin.fault(["workload", *_PLACES.get(key, (key,))], said)
     if "reply_tokens" in load and "max_tokens" in load:
         yield origin.fault(["workload", "max_tokens"], "contradicts reply_tokens; leave out one of the two")
@@ -481,6 +481,11 @@ def _workload_faults(load: Mapping[str, Any], origin: Origin) -> Iterator[str]:
 
 # Where a configuration has the load generator's keys that it names differently.
 _PLACES = {"prompt_tokens": ("prompts", "tokens")}
+
+
+def _said(error: Exception) -> str:
+    """Return a fault's text, or what the system says of a file that cannot be read."""
+    return f"{error.strerror}; name a file that can be read" if isinstance(error, OSError) else str(error)
 
 
 def _read_prompts(load: Mapping[str, Any], name: str) -> None:

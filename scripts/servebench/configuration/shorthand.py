@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from itertools import product
 from typing import Any
@@ -32,7 +32,10 @@ def full(config: Mapping[str, Any], origin: Origin) -> tuple[dict[str, Any], lis
     What has not the form of a section stays as it is, for the schema to refuse.
     """
     written, faults = deepcopy(dict(config)), []
-    if not isinstance(written.get("settings"), dict) or not isinstance(written.get("engines"), dict):
+    runs = written.get("runs") or {}
+    if not all(isinstance(part, dict) for part in (written.get("settings"), written.get("engines"), runs)):
+        return written, []
+    if not all(isinstance(name, str) and isinstance(run, dict | None) for name, run in runs.items()):
         return written, []
     faults = list(_matrices(written, origin))
     for setting in written["settings"].values():
@@ -45,7 +48,8 @@ def full(config: Mapping[str, Any], origin: Origin) -> tuple[dict[str, Any], lis
 
 
 def _is_at_url(config: Mapping[str, Any], setting: Any) -> bool:
-    engine = config["engines"].get(setting.get("engine")) if isinstance(setting, Mapping) else None
+    name = setting.get("engine") if isinstance(setting, Mapping) else None
+    engine = config["engines"].get(name) if isinstance(name, str) else None
     return isinstance(engine, Mapping) and engine.get("kind") == "url"
 
 
@@ -75,7 +79,7 @@ def _matrices(config: dict[str, Any], origin: Origin) -> Iterator[str]:
     runs = config.get("runs") or {"main": {}}
     left: set[str] = set()  # runs whose settings have moved to runs of their own
     for name, setting in config["settings"].items():
-        if not isinstance(setting, dict) or not set(_OWN) & setting.keys():
+        if not isinstance(name, str) or not isinstance(setting, dict) or not set(_OWN) & setting.keys():
             settings[name] = setting
             continue
         path = ["settings", name]
@@ -106,8 +110,9 @@ def _matrices(config: dict[str, Any], origin: Origin) -> Iterator[str]:
                 yield origin.fault([*path, "matrix"], f"makes two settings named {own}; take one of their values out")
             settings[own] = found
     config["settings"] = settings
-    used = {setting.get("run", next(iter(runs))) for setting in settings.values() if isinstance(setting, dict)}
     if left:
+        named = [setting.get("run", next(iter(runs))) for setting in settings.values() if isinstance(setting, dict)]
+        used = {run for run in named if isinstance(run, str)}
         config["runs"] = {run: entry for run, entry in runs.items() if run in used or run not in left}
 
 
@@ -148,10 +153,13 @@ def slug(value: Any) -> str:
 
 
 def _form_faults(path: list[str | int], setting: Mapping[str, Any], origin: Origin) -> Iterator[str]:
+    if not isinstance(run := setting.get("run", ""), str):
+        yield origin.fault([*path, "run"], f"{run!r:.60} is not the name of a run")
     matrix = setting.get("matrix", {})
     if not isinstance(matrix, Mapping):
         yield origin.fault([*path, "matrix"], "is not a mapping of keys to lists; write {slots: [1, 4]}")
         return
+    yield from _key_faults([*path, "matrix"], matrix, origin)
     for key, values in matrix.items():
         if not isinstance(values, list) or not values:
             yield origin.fault([*path, "matrix", key], f"{values!r:.60} is not a list of values; write [{values}]")
@@ -159,6 +167,14 @@ def _form_faults(path: list[str | int], setting: Mapping[str, Any], origin: Orig
         entries = setting.get(part, [])
         if not isinstance(entries, list) or not all(isinstance(entry, Mapping) and entry for entry in entries):
             yield origin.fault([*path, part], "is not a list of mappings; write [{slots: 4}]")
+            continue
+        yield from _key_faults([*path, part], [key for entry in entries for key in entry], origin)
+
+
+def _key_faults(path: list[str | int], keys: Iterable[Any], origin: Origin) -> Iterator[str]:
+    for key in keys:
+        if not isinstance(key, str):
+            yield origin.fault(path, f"{key!r:.60} is not the name of a key; write a word, such as slots")
 
 
 def _model_of(
