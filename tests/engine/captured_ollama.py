@@ -98,6 +98,10 @@ slot      release: id  3 | task 0 | stop processing: n_tokens = 17, truncated = 
 TRUNCATED = r"""time=2026-11-30T06:36:21.677Z level=WARN source=llama_server.go:317 msg="truncating input prompt" limit=258 prompt=1210 keep=4 new=258
 """  # noqa: E501
 
+# More requests at once than OLLAMA_MAX_QUEUE: 503, whose body was not captured.
+QUEUE_FULL = r"""[GIN] 2026/11/30 - 06:50:39 | 503 |   21.672014ms |       127.0.0.1 | POST     "/v1/chat/completions"
+"""
+
 # A reply of 600 tokens in a context of 256.
 SHIFT = r"""slot   operator(): id  0 | task 0 | slot context shift, n_keep = 4, n_left = 251, n_discard = 125
 slot   operator(): id  0 | task 0 | slot context shift, n_keep = 4, n_left = 251, n_discard = 125

@@ -26,11 +26,11 @@ TARGETS = ("Q4_1", "Q8_0")
 
 @pytest.fixture
 def quick(tmp_path: Path) -> plan.Plan:
-    """The quick start with three questions of each set, two files, and a few questions under load."""
+    """The quick start with two questions of each set, two files, and a few questions under load."""
     config = yaml.safe_load((servebench.ROOT / "config" / "config.yaml").read_text(encoding="utf-8"))
     asked = config["evaluations"]
     for task in asked["tasks"].values():
-        task["limit"] = 3
+        task["limit"] = 2
     asked["targets"] = {name: asked["targets"][name] for name in TARGETS}
     asked["under_load"] = {"users": 2, "task": "jcommonsenseqa", "questions": 2}
     return configuration.load(config, ["config.yaml"])
@@ -64,9 +64,9 @@ def test_two_files_of_a_real_model(quick, llama_environment, tmp_path):
     found = [run(quick, target, tmp_path, llama_environment) for target in TARGETS]
     for target, one in zip(TARGETS, found, strict=True):
         assert (one.facts.status, one.facts.reason) == ("ok", [])
-        assert (one.facts.asked, one.facts.answered) == (18, 18)
+        assert (one.facts.asked, one.facts.answered) == (12, 12)
         rows = one.answers.to_pylist()
-        assert len(rows) == 18 + (2 * 2 if target == "Q8_0" else 0)
+        assert len(rows) == 12 + (2 * 2 if target == "Q8_0" else 0)
         assert FAILED not in {row["outcome"] for row in rows}
         limits = {name: task.max_tokens for name, task in quick.evaluations.tasks.items()}
         assert all(row["text"] and 1 <= row["tokens"] <= limits[row["task"]] for row in rows)
@@ -81,7 +81,7 @@ def test_two_files_of_a_real_model(quick, llama_environment, tmp_path):
     # So small a model writes on to the token limit.
     cut = Counter(row["target"] for row in made["answers"].to_pylist() if row["outcome"] == "truncated")
     said = {
-        target: mark("without_answer", task="proofreading", without=n, replies=6, outcomes={"truncated": n})
+        target: mark("without_answer", task="proofreading", without=n, replies=4, outcomes={"truncated": n})
         for target, n in cut.items()
     }
     assert [(row["target"], row["same_prompts"]) for row in targets] == [(target, True) for target in TARGETS]

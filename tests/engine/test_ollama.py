@@ -36,7 +36,10 @@ from servebench import engines, plan
 from servebench.engines import ADAPTERS, llama_log, ollama
 from servebench.engines.base import Launch
 from servebench.engines.llama_server import LAUNCHER
+from servebench.load.endpoint import Endpoint
+from servebench.load.run import measure
 from servebench.load.stream import Parsed, parse
+from servebench.load.workload import Workload
 from servebench.machine.gpu import Gpu
 from servebench.models import weights
 
@@ -212,6 +215,20 @@ def test_a_family_that_is_served_one_by_one_stops_the_setting(
     ):
         pass
     assert ollama.NOT_PARALLEL.search((tmp_path / "ollama.log").read_text(errors="replace"))
+
+
+def test_more_requests_than_it_queues_are_failures_and_what_it_cuts_is_counted(
+    llama_environment: dict[str, Any], models: Path, tmp_path: Path
+) -> None:
+    load = Workload(mode="count", requests=12, max_tokens=4, timeout_s=60)
+    long = {"messages": [{"role": "user", "content": "The quick brown fox. " * 240}], "max_tokens": 4}
+    with start(llama_environment, models, tmp_path, OLLAMA_MAX_QUEUE="1") as server:
+        said = httpx.post(f"{server.url}/v1/chat/completions", json={"model": server.model, **long}, timeout=60)
+        cut = said.json()["usage"]["prompt_tokens"]
+        assert 250 <= cut <= 262  # captured: 258 of a context of 512, with status 200
+        assert ollama.Ollama.counted((tmp_path / "ollama.log").read_text(errors="replace"))["truncated_prompts"] == 1
+        found = measure(Endpoint(url=server.url, model=server.model, extra=server.extra), load, 4).requests.to_pylist()
+    assert {(row["status"], row["http_status"]) for row in found} == {("ok", 200), ("http_error", 503)}
 
 
 SESSION = """

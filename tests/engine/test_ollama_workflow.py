@@ -49,7 +49,7 @@ def workspace(llama_environment: dict[str, Any], smollm2: Path, tmp_path: Path) 
     made.config["evaluations"] = {
         "baseline": "wide",
         "concurrency": 1,
-        "tasks": {"mgsm": {"set": "small", "limit": 2, "max_tokens": 40}},
+        "tasks": {"mgsm": {"set": "small", "limit": 1, "max_tokens": 24}},
         "targets": {"wide": {**asked, "context": 2048}, "narrow": {**asked, "context": 256}},
     }
     made.env["SERVEBENCH_CACHE"] = str(tmp_path / "cache")
@@ -77,8 +77,17 @@ def test_ollama_is_measured_and_not_taken_for_asked_the_same(workspace: Workspac
     # A question of 236 tokens leaves room for 20: the reply goes on without the oldest ones, which it does not tell.
     targets = {row["target"]: row for row in read(workspace.results / "tables" / "targets.parquet").to_pylist()}
     assert {name: (row["status"], row["answered"]) for name, row in targets.items()} == {
-        "wide": ("ok", 4),
-        "narrow": ("ok", 4),
+        "wide": ("ok", 2),
+        "narrow": ("ok", 2),
     }
     kinds = {name: {one["kind"] for one in row["marks"]} for name, row in targets.items()}
     assert "context_shifted" in kinds["narrow"] and "context_shifted" not in kinds["wide"]
+
+
+def test_what_it_would_drop_of_a_request_is_refused_before_anything_is_started(workspace: Workspace) -> None:
+    request = {"max_completion_tokens": 8, "ignore_eos": True, "min_tokens": 8, "grammar": "root ::= [0-4]"}
+    workspace.config["settings"]["ollama"]["request"] = request
+    said = workspace.snakemake("-n", code=1)
+    assert [key for key in request if f"settings.ollama.request.{key}: is ignored by ollama; " in said] == [*request]
+    workspace.config["settings"]["ollama"]["request"] = {"response_format": {"type": "json_object"}}
+    assert workspace.planned()["session_main_ollama"]

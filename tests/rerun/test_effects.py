@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -329,8 +330,31 @@ def test_the_longest_job_of_a_batch_system_bounds_the_time_that_is_asked_for(sim
     assert "runtime=1\n" in sim.workspace.snakemake("-n", "--forcerun", "session_main_s-1-q4_0")
 
 
+def test_a_file_of_another_size_is_refused_and_how_large_it_is_about_bounds_a_job(tmp_path: Path) -> None:
+    """`models.<model>.size_bytes`, `about.gib`: minutes of a batch system to load 2 and 4,000 GiB."""
+    workspace = Workspace(tmp_path)
+    (tmp_path / "m.gguf").write_bytes(b"GGUF" * 25)
+    (tmp_path / "llama-server").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "llama-server").chmod(0o755)
+    workspace.config["engines"] = {
+        "llama": {"kind": "llama-server", "runtime": "binary", "binary": str(tmp_path / "llama-server")}
+    }
+    model = {"source": (tmp_path / "m.gguf").as_uri(), "sha256": "0" * 64}
+    workspace.config["models"] = {"m": {**model, "size_bytes": 99}}
+    workspace.config["settings"] = {"a": {"engine": "llama", "model": "m", "slots": 1, "context": 256, "users": [1]}}
+    workspace.config["rounds"] = 1
+    assert "m.gguf has 100 bytes, expected 99" in workspace.snakemake("results/reruns/models/m.json", code=1)
+    asked = []
+    for gib in (2, 4000):
+        workspace.config["models"] = {"m": {**model, "about": {"gib": gib}}}
+        told = workspace.snakemake("-n", "only_main_a")
+        asked += re.findall(r"^rule session_main_a:(?:\n    .*)*?runtime=(\d+)", told, re.M)
+    small, large = map(int, asked)
+    assert large > 4 * small
+
+
 def test_what_the_plan_says_of_memory_and_speed_follows_from_what_models_are_about(tmp_path: Path) -> None:
-    """`models.<model>.about`, `size_bytes`, `runtime.bandwidth_gb_s`: nothing is fetched or started."""
+    """`models.<model>.about.kv_kib_per_token`, which only plans, beside `about.gib` and `size_bytes`."""
     workspace = Workspace(tmp_path)
     workspace.config["engines"] = {"llama": {"kind": "llama-server", "runtime": "binary", "binary": "/bin/true"}}
     model = {"source": "https://example.org/m.gguf", "sha256": "0" * 64}
