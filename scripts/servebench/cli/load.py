@@ -137,6 +137,9 @@ def command(
     Console().print(spoken("load.target", **vars(line))["en"], highlight=False, soft_wrap=True)
     for claim in (*levels, once) if sweep else levels:
         Console().print(printable(claims.said(claim)["en"]), markup=False, highlight=False, soft_wrap=True)
+    if few := next((claim for claim in levels if claim.verdict == "few_requests"), None):
+        longer = spoken("page.next.load_longer", wanted=few.values["wanted"])["en"]
+        Console().print(longer, markup=False, highlight=False, soft_wrap=True)
     names = "sweep.csv, users-*/" if sweep else "summary.json, requests.parquet, chunks.parquet"
     Console().print(f"written to {out}/: {names}", highlight=False, soft_wrap=True)
     if table is not None:
@@ -318,7 +321,8 @@ def _print_summary(
     table = Table(title=title, min_width=56)
     table.add_column("figure")
     table.add_column("value", justify="right")
-    _rows(table, found, _SHOWN)
+    alike = found["ttft_p95_all_s"] == found["ttft_p95_s"]  # no failure among the targets
+    _rows(table, found, tuple(row for row in _SHOWN if row[0] != "ttft_p95_all_s" or not alike))
     for name in sorted(found):
         if name.startswith("failures_") and found[name]:
             table.add_row(f"  {name.removeprefix('failures_')}", f"[red]{found[name]}")

@@ -227,7 +227,7 @@ def columns(
 @app.command("load")
 def load(
     url: Annotated[
-        str, Option(help="Address of the server, e.g. http://127.0.0.1:8000, its API or its chat completions.")
+        str, Option(help="Address of the server (http://host:8000), of its API, or of its chat completions.")
     ],
     model: Annotated[str, Option(help="The model, as the server calls it.")],
     out: Annotated[Path, Option(help="Folder for requests.parquet, chunks.parquet and summary.json.")],

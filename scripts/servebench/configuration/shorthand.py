@@ -82,7 +82,7 @@ def _matrices(config: dict[str, Any], origin: Origin) -> Iterator[str]:
         if not isinstance(name, str) or not isinstance(setting, dict) or not set(_OWN) & setting.keys():
             settings[name] = setting
             continue
-        path = ["settings", name]
+        path: list[str | int] = ["settings", name]
         problems = list(_form_faults(path, setting, origin))
         if problems:
             yield from problems

@@ -301,7 +301,6 @@ async def main(machine: Machine) -> int:
     engine = Engine(machine)
     server = await loop.create_server(lambda: Connection(engine), "127.0.0.1", machine.port, backlog=1024)
     serving = asyncio.create_task(engine.serve())
-    print(f"simulated server: {machine}", file=sys.stderr, flush=True)
     waiting = asyncio.create_task(ended.wait())
     await asyncio.wait([serving, waiting], return_when=asyncio.FIRST_COMPLETED)
     server.close()
@@ -311,4 +310,6 @@ async def main(machine: Machine) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main(Machine(**json.loads(sys.argv[1])))))
+    started = Machine(**json.loads(sys.argv[1]))
+    print(f"simulated server: {started}", file=sys.stderr, flush=True)
+    sys.exit(asyncio.run(main(started)))

@@ -22,7 +22,7 @@ from servebench.load.endpoint import CHAT, Endpoint
 from servebench.load.prompts import NUMBERS, PromptSource, number, running
 from servebench.load.reply import Completion, ReplyError, completion
 from servebench.load.tokens import counter
-from servebench.load.traces import BLOCK
+from servebench.load.traces import BLOCK, MOST_TOKENS
 from servebench.load.workload import Workload
 
 # Texts of one measurement: quantiles of the distribution, each sent about equally often. Fewer where they are long,
@@ -52,8 +52,8 @@ class Lengths:
         except Fault:
             forms = "an integer, uniform:LOW,HIGH, exp:MEAN or lognormal:MEAN,SIGMA"
             raise Fault(f"{key}: {value!r} is not a number of tokens; write {forms}") from None
-        if found.mean < 1:
-            raise Fault(f"{key}: {value!r} is not a number of tokens; give at least 1")
+        if not 1 <= found.mean <= MOST_TOKENS:
+            raise Fault(f"{key}: {value!r} is not a number of tokens; give at least 1 and at most {MOST_TOKENS:,}")
         return found
 
     @property
@@ -67,8 +67,8 @@ class Lengths:
         return self.drawn.mean
 
     def draw(self, random: Random) -> int:
-        """Draw a number of tokens, at least 1."""
-        return max(1, round(self.drawn.draw_s(random)))
+        """Draw a number of tokens, at least 1 and at most MOST_TOKENS."""
+        return round(min(max(1.0, self.drawn.draw_s(random)), MOST_TOKENS))
 
     def sample(self, count: int) -> list[int]:
         """Return `count` numbers that represent the distribution, the same each time, smallest first."""

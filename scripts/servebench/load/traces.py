@@ -6,6 +6,7 @@ The latter three hold no texts, only lengths: `Blocks` makes texts of these leng
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -21,6 +22,8 @@ from servebench.load.workload import MOST
 
 # Tokens of a prompt for which one of Mooncake's `hash_ids` stands.
 BLOCK = 512
+# Of one prompt or reply; more than any model's context, and few enough to be made.
+MOST_TOKENS = 2**24
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,7 @@ def _own(where: str, line: int, item: dict[str, Any]) -> Entry:
 
 
 def _mooncake(where: str, line: int, item: dict[str, Any]) -> Entry:
-    at_ms = _count(where, item, "timestamp", least=0)
+    at_ms = _count(where, item, "timestamp", least=0, most=MOST * 1000)
     tokens, reply = (_count(where, item, key) for key in ("input_length", "output_length"))
     ids = item.get("hash_ids", [])
     if not isinstance(ids, list) or (ids and len(ids) != -(-tokens // BLOCK)):
@@ -113,17 +116,16 @@ def _mooncake(where: str, line: int, item: dict[str, Any]) -> Entry:
     return Entry(line, at_ms / 1000, None, reply, tokens, _blocks(line, tokens, ids))
 
 
-def _count(where: str, item: Mapping[str, Any], key: str, least: int = 1) -> int:
+def _count(where: str, item: Mapping[str, Any], key: str, least: int = 1, most: float = MOST_TOKENS) -> int:
     """Return the whole number at `key`, which may be written as text (CSV). Raises Fault."""
     written = item.get(key)
     try:
         value = int(written) if isinstance(written, str) else written
     except ValueError:
         value = None
-    if type(value) is not int or not least <= value <= MOST * 1000:
-        raise Fault(
-            f"{where}: {key}: {written!r:.60} is not an integer from {least} on; correct the line, or remove it"
-        )
+    if type(value) is not int or not least <= value <= most:
+        told = f"{written!r:.60} is not an integer from {least} to {most:,.0f}"
+        raise Fault(f"{where}: {key}: {told}; correct the line, or remove it")
     return value
 
 
@@ -161,7 +163,9 @@ def _rows(
         where, item = f"{path}:{line}", dict(zip(header, row, strict=False))
         try:
             arrival_s = seconds(item.get(when, ""))
-        except ValueError:
+            if not math.isfinite(arrival_s):
+                raise ValueError
+        except (ValueError, OverflowError):
             raise Fault(
                 f"{where}: {when}: {item.get(when)!r:.60} is not a time; correct the line, or remove it"
             ) from None
