@@ -9,9 +9,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 all: setup
 	$(BIN)/snakemake --cores 1 all
 
-# A file of tests at a time in each of three processes: the cluster's tests mostly wait, timed tests run alone (tests/conftest.py).
+# A file of tests at a time in each of four processes: many tests mostly wait, timed tests run alone (tests/conftest.py).
 test: setup-dev
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
 lint: setup-dev
 	$(BIN)/ruff check scripts tests benchmarks
