@@ -22,7 +22,7 @@ lint: setup-dev
 # Random faults, many users for long, any bytes into every reader (docs/reliability.md has what was found).
 chaos: setup-dev
 	$(BIN)/python benchmarks/faults/keeping.py --faults 10000
-	$(BIN)/python benchmarks/faults/chaos.py --faults 10000
+	$(BIN)/python benchmarks/faults/chaos.py --faults 1000
 
 soak: setup-dev
 	$(BIN)/python benchmarks/faults/soak.py --minutes 30 --users 64
@@ -97,7 +97,7 @@ cluster-test: setup-dev
 	tests/slurm/up.sh
 	$(BIN)/python -m pytest tests/cluster; status=$$?; tests/slurm/down.sh; exit $$status
 
-# LiteLLM's proxy (340 MB) before a server; prints its delay beside the direct one (docs/engines.md).
+# LiteLLM's proxy (480 MB) before a server; prints its delay beside the direct one (docs/engines.md).
 gateway-test: setup-dev
 	SERVEBENCH_TEST_LITELLM=1 $(BIN)/python -m pytest -s tests/engine/test_litellm.py
 

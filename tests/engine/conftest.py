@@ -74,10 +74,10 @@ def vllm_environment() -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def litellm() -> Path:
-    """LiteLLM's proxy, 340 MB: used where it has been made, or where the tests are told to make it."""
+    """LiteLLM's proxy, 480 MB: used where it has been made, or where the tests are told to make it."""
     lock = Path(__file__).with_name("litellm.lock")
     if not os.environ.get("SERVEBENCH_TEST_LITELLM") and not environment.made("litellm", lock, cache.root()):
-        pytest.skip("needs LiteLLM's proxy (340 MB): make gateway-test")
+        pytest.skip("needs LiteLLM's proxy (480 MB): make gateway-test")
     return Path(environment.make("litellm", lock, cache.root())["python"]).with_name("litellm")
 
 

@@ -1,6 +1,6 @@
 """LiteLLM's proxy before a server: its stream, its errors, and its own delay beside the direct one.
 
-It is installed (340 MB) by `make gateway-test` and where SERVEBENCH_TEST_LITELLM=1 is set, as in CI.
+It is installed (480 MB) by `make gateway-test` and where SERVEBENCH_TEST_LITELLM=1 is set, as in CI.
 """
 
 import os

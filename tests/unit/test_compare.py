@@ -118,6 +118,29 @@ def test_nothing_is_concluded_from_measurements_that_are_not_valid() -> None:
         assert pairs(found)[4, "output_tok_s"].ratio is not None
 
 
+def with_column(one: comparison.Experiment, name: str, value: Any, where: int | None = None) -> comparison.Experiment:
+    """Give measurements (of `where` users, or all) a value in a column."""
+    rows = one.tables["measurements"]
+    place, field = rows.schema.names.index(name), rows.schema.field(name)
+    content = [value if where in (None, row["users"]) else row[name] for row in rows.to_pylist()]
+    made = {**one.tables, "measurements": rows.set_column(place, field, pa.array(content, field.type))}
+    return dataclasses.replace(one, tables=made)
+
+
+def test_a_measurement_that_is_not_valid_gives_no_size_where_others_do() -> None:
+    faster = with_column(many(1.5), "valid", False, where=12)
+    output = next(claim for claim in comparison.compare(many(), faster).sizes if claim.figure == "output_tok_s")
+    assert (output.users, output.verdict) == (11, "beyond_noise")
+
+
+def test_what_weakens_a_comparison_stands_with_its_size() -> None:
+    short = with_column(many(1.5), "output_tokens_mean", 3.0)
+    (size, *_) = comparison.compare(with_column(many(), "output_tokens_mean", 100.0), short).sizes
+    (weak,) = size.caveats
+    assert (weak.kind, weak.values["shortest"], weak.values["longest"]) == ("reply_lengths_differ", "B", "A")
+    assert all(word in said(size)["en"] for word in ("A", "B", "3", "100"))
+
+
 def changed(one: comparison.Experiment, **changes: Any) -> comparison.Experiment:
     """Change the only setting."""
     (setting,) = one.plan.settings.values()

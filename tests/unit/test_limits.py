@@ -54,6 +54,10 @@ def test_copying_memory_is_measured_once_for_a_machine(tmp_path, monkeypatch):
     assert first > 0.01 and [path.name for path in (tmp_path / "bandwidth").iterdir()] == ["0123.json"]
     monkeypatch.setattr(probe, "copied_gb_s", lambda: -1.0)
     assert probe.measured(tmp_path, "0123") == first and probe.measured(tmp_path, "4567") == -1.0
+    assert probe.measured(tmp_path, "0123", again=True) == first, "a copy beside other work"
+    monkeypatch.setattr(probe, "copied_gb_s", lambda: first + 1)
+    assert probe.measured(tmp_path, "0123", again=True) == probe.measured(tmp_path, "0123") == first + 1
+    monkeypatch.setattr(probe, "copied_gb_s", lambda: -1.0)
     (tmp_path / "bandwidth" / "0123.json").write_text("{")
     assert probe.measured(tmp_path, "0123") == -1.0, "a damaged figure is measured again"
 

@@ -197,7 +197,7 @@ def predicted(plan: Plan, results: Path, cache_root: Path, configfiles: Sequence
     device, configured = requirements.Device.here(plan.runtime.device), plan.runtime.bandwidth_gb_s
     launched = requirements.memory(plan, results, cache_root)
     probed = launched and device.gpu is None and configured is None
-    copied = bandwidth.measured(cache_root, machine().fingerprint) if probed else None
+    copied = bandwidth.measured(cache_root, machine().fingerprint, again=True) if probed else None
     found = limits.bandwidth(device.gpu.name if device.gpu else None, configured, copied)
     gb_s = found.gb_s if found else None
     for limit in limits.limits(plan, results, cache_root, memory_gib=device.memory_gib, bandwidth_gb_s=gb_s):

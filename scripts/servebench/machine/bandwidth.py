@@ -20,16 +20,22 @@ COPIED_BYTES = 256 * 2**20  # at once, by all threads together: more than the ca
 THREADS, REPEATS = 8, 5
 
 
-def measured(cache_root: Path, fingerprint: str) -> float:
+def measured(cache_root: Path, fingerprint: str, *, again: bool = False) -> float:
     """Return the bandwidth of this machine's memory in GB/s, measured once for each `Machine.fingerprint`.
 
-    The figure is kept in the cache folder, with its date; remove its file to measure it again.
+    The figure is kept in the cache folder, with its date. With `again` it is measured in any case, and the larger of
+    the two is kept: a copy beside other work shows less than the memory can do.
     """
     path = cache_root / "bandwidth" / f"{fingerprint}.json"
     try:
-        return float(json.loads(path.read_text(encoding="utf-8"))["gb_s"])
+        kept = float(json.loads(path.read_text(encoding="utf-8"))["gb_s"])
     except (OSError, ValueError, LookupError, TypeError):
-        found = copied_gb_s()
+        kept = None
+    if kept is not None and not again:
+        return kept
+    found = copied_gb_s()
+    if kept is not None and kept >= found:
+        return kept
     part = path.with_suffix(f".{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from servebench.claims import Claim
 from servebench.load.modes import MODES
+from servebench.marks import Mark
 from servebench.plan import Setting
 from servebench.plan.differences import differences, measured_differences
 from servebench.verdicts import noise
@@ -17,9 +18,11 @@ from servebench.verdicts.leaders import (
     ONLY_MEASURED,
     PAIRED,
     comparable,
+    lengths_differ,
     repeat_noise,
     rounds_of,
     settings_rows,
+    shared,
 )
 from servebench.verdicts.levels import caveats, cells, is_valid, load_of
 
@@ -62,14 +65,14 @@ def across(
     """Yield a claim for each match that both measured, by each figure: second over first, all as one family (Holm).
 
     Where model, prompts or workload differ no ratio is given, except across the PARTS in `asked`. Nothing is concluded
-    from a level that is not valid (`levels.is_valid`); its ratio is given.
+    from a level that is not valid (`levels.is_valid`); its ratio is given. Marks name the experiments A and B.
     """
     one_cells, other_cells = cells(first), cells(second)
     merged = {("first", *place): rounds for place, rounds in one_cells.items()}
     merged |= {("second", *place): rounds for place, rounds in other_cells.items()}
     known = {figure: repeat_noise(merged, figure) for figure in PAIRED}
     settings = [settings_rows(tables) for tables in (first, second)]
-    found: list[tuple[Matched, str, list[str], list[str], noise.Ratio | None, int, bool]] = []
+    found: list[tuple[Matched, str, list[str], list[str], noise.Ratio | None, int, bool, list[Mark]]] = []
     for match, figure in ((own, name) for own in matched for name in comparable(own.one, own.other)):
         places = [(setting.run, setting.name, match.users) for setting in (match.one, match.other)]
         rows = [own.get(place, []) for own, place in zip((one_cells, other_cells), places, strict=True)]
@@ -82,9 +85,12 @@ def across(
         named += measured_differences(named, *rows)
         told = [caveats(own, marked.get(place)) for own, marked, place in zip(rows, settings, places, strict=True)]
         valid = all(map(is_valid, rows, told))
-        found.append((match, figure, apart, named, ratio, min(map(len, rounds)), valid))
-    chances = [None if ratio is None or not valid else ratio.p for *_, ratio, _, valid in found]
-    for (match, figure, apart, named, ratio, count, valid), beyond in zip(found, noise.rejected(chances), strict=True):
+        weak = [*shared([*told[0], *told[1]]), *lengths_differ({"A": rows[0], "B": rows[1]})]
+        found.append((match, figure, apart, named, ratio, min(map(len, rounds)), valid, weak))
+    chances = [None if ratio is None or not valid else ratio.p for *_, ratio, _, valid, _ in found]
+    for (match, figure, apart, named, ratio, count, valid, weak), beyond in zip(
+        found, noise.rejected(chances), strict=True
+    ):
         values: dict[str, Any] = {"first": match.other.name, "second": match.one.name}
         if ratio is None:
             verdict = "not_comparable"
@@ -105,15 +111,18 @@ def across(
             values=values,
             rounds=count,
             error_rate=noise.LEVEL if verdict in BEYOND else None,
+            caveats=weak,
         )
 
 
 def sizes(found: Sequence[Claim]) -> Iterator[Claim]:
     """Yield by each figure how many times as large it is in the second, by the claims of `across`.
 
-    That is said at the number of users where most settings are compared; schedules have connections, not users.
+    That is said at the number of users where most settings are compared; schedules have connections, not users. A
+    ratio of measurements that are not valid is no size, unless there is no other.
     """
     by_users = [claim for claim in found if "ratio" in claim.values and MODES[claim.values["mode"]].by_users]
+    by_users = [claim for claim in by_users if claim.verdict != "not_valid"] or by_users
     for figure in PAIRED:
         known = [claim for claim in by_users if claim.figure == figure]
         levels = [claim.users or 0 for claim in known]
@@ -133,4 +142,5 @@ def sizes(found: Sequence[Claim]) -> Iterator[Claim]:
             figure=figure,
             values={"low": min(ratios), "high": max(ratios), "pairs": len(own), "apart": apart},
             rounds=min(claim.rounds or 0 for claim in own),
+            caveats=list(dict.fromkeys(weak for claim in own for weak in claim.caveats)),
         )

@@ -164,7 +164,7 @@ def weakened(
         if other.kind == "other_prompt_tokens" and other.values["than"] in order
     ]
     own = {name: measured[name] for name in order}
-    return [*found, *_measured_unlike(order, settings, own), *_lengths_differ(own)]
+    return [*found, *_measured_unlike(order, settings, own), *lengths_differ(own)]
 
 
 def _measured_unlike(
@@ -181,7 +181,7 @@ def _measured_unlike(
         yield mark("measured_unlike", first=first, others=names, differs=list(columns))
 
 
-def _lengths_differ(measured: Mapping[str, Sequence[Row]]) -> Iterator[Mark]:
+def lengths_differ(measured: Mapping[str, Sequence[Row]]) -> Iterator[Mark]:
     """Yield a mark if the replies of settings, by name, differ in length by more than ALIKE."""
     lengths = {
         name: sum(row["output_tokens_mean"] for row in found) / len(found)
@@ -245,7 +245,7 @@ def pairs(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[Claim]:
             error_rate=noise.LEVEL if verdict in ("higher", "lower") else None,
             caveats=[
                 *_shared_caveats(measured, rows, (other, one), users),
-                *_lengths_differ({s.name: measured[s.run, s.name, users] for s in (other, one)}),
+                *lengths_differ({s.name: measured[s.run, s.name, users] for s in (other, one)}),
             ],
             rows=[f"{one.run}/{s.name}/{users}" for s in (other, one)],
         )
@@ -261,8 +261,12 @@ def _shared_caveats(
 ) -> list[Mark]:
     """List the marks of either setting of a pair that weaken what is said of both."""
     places = [(setting.run, setting.name, users) for setting in both]
-    marks = [found for place in places for found in weighing(caveats(measured[place], rows.get(place)))]
-    return list(dict.fromkeys(found for found in marks if found.kind in ("cached_prompts", "few_requests")))
+    return shared([found for place in places for found in caveats(measured[place], rows.get(place))])
+
+
+def shared(marks: Sequence[Mark]) -> list[Mark]:
+    """List those marks of the sides of a comparison that weaken what is said of both."""
+    return list(dict.fromkeys(found for found in weighing(marks) if found.kind in ("cached_prompts", "few_requests")))
 
 
 def _prompts_differ(rows: Mapping[Cell, Row], one: Setting, other: Setting, users: int) -> bool:
