@@ -227,9 +227,7 @@ def test_a_phone_never_scrolls_sideways(page, seen, draw_all) -> None:
     "page",
     [
         {"color_scheme": "light"},
-        {"color_scheme": "dark"},
-        {"color_scheme": "light", "locale": "ja-JP"},
-        {"viewport": {"width": 390, "height": 800}},
+        {"color_scheme": "dark", "locale": "ja-JP", "viewport": {"width": 390, "height": 800}},
     ],
     indirect=True,
 )
