@@ -1,4 +1,4 @@
-"""Give every reader of what others wrote inputs that grow by what they reach in it (atheris, libFuzzer's for Python).
+"""Fuzz every reader of what others wrote, guided by the coverage of our code (atheris, libFuzzer for Python).
 
     python benchmarks/faults/fuzz.py --seconds 600 --corpus results/fuzz [READER ...]
 
@@ -15,7 +15,6 @@ import re
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -65,8 +64,8 @@ def told(pattern: re.Pattern[str], output: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def run(reader: str, corpus: Path, seconds: int, say: Callable[[str], object]) -> bool:
-    """Fuzz one reader in a process of its own, and say what was found; return whether nothing was."""
+def run(reader: str, corpus: Path, seconds: int) -> bool:
+    """Fuzz one reader in a process of its own, and print its counts; return whether it survived."""
     folder = corpus / reader.replace(" ", "-")
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, __file__, "--seconds", str(seconds), "--corpus", str(folder), "--one", reader]
@@ -78,7 +77,7 @@ def run(reader: str, corpus: Path, seconds: int, say: Callable[[str], object]) -
         "peak_mib": told(PEAK_MIB, done.stderr),
         "exit": done.returncode,
     }
-    say(json.dumps(found))
+    print(json.dumps(found), flush=True)
     if done.returncode:
         print(done.stdout[-2000:], done.stderr[-4000:], file=sys.stderr)
     return done.returncode == 0
@@ -96,7 +95,7 @@ def main() -> None:
         return fuzz(given.one, given.corpus, given.seconds)
     import test_reader_properties as readers
 
-    results = [run(name, given.corpus, given.seconds, print) for name in given.readers or readers.READERS]
+    results = [run(name, given.corpus, given.seconds) for name in given.readers or readers.READERS]
     sys.exit(not all(results))
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from processes import alive, argv, below
 from servebench import plan, tables
+from servebench.store import measurements
 from waiting import until
 from workspace import Workspace
 
@@ -64,3 +65,5 @@ def test_a_server_that_is_killed_or_stopped_is_a_row_with_its_reason_and_loses_n
     assert "ended with status 137 before it was ready" in told["killed-at-its-start", 1]
     assert "the server died" in told["killed", 2]
     assert "ReadTimeout" in told["stopped", 2]
+    aside = [measurements.read(path) for path in (workspace.results / "store/discarded").glob("*.parquet")]
+    assert [(one.identity.setting, one.identity.users) for one in aside] == [("stopped", 2)]

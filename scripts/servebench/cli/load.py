@@ -321,8 +321,7 @@ def _print_summary(
     table = Table(title=title, min_width=56)
     table.add_column("figure")
     table.add_column("value", justify="right")
-    alike = found["ttft_p95_all_s"] == found["ttft_p95_s"]  # no failure among the targets
-    _rows(table, found, tuple(row for row in _SHOWN if row[0] != "ttft_p95_all_s" or not alike))
+    _rows(table, found, tuple(row for row in _SHOWN if row[0] != "ttft_p95_all_s" or found["failures"]))
     for name in sorted(found):
         if name.startswith("failures_") and found[name]:
             table.add_row(f"  {name.removeprefix('failures_')}", f"[red]{found[name]}")
