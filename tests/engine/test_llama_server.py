@@ -77,15 +77,17 @@ def test_the_launcher_ignores_nothing(llama_environment: dict[str, Any], flags: 
     assert ended.stderr == f"llama_wheel: {message}; run it with --help for the flags it knows\n"
 
 
-def test_sigterm_ends_the_server_promptly_and_cleanly(
-    llama_environment: dict[str, Any], smollm2: Path, tmp_path: Path
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("moment", ["llama_wheel:", "listening on"])
+def test_a_signal_ends_the_server_at_once_also_while_it_loads(
+    llama_environment: dict[str, Any], smollm2: Path, tmp_path: Path, moment: str, signum: signal.Signals
 ) -> None:
     command = [llama_environment["python"], str(llama_server.LAUNCHER), "-m", str(smollm2), "-c", "256", "--port", "0"]
     with (tmp_path / "log").open("wb") as log:
         server = subprocess.Popen(command, stderr=log)
-    until(lambda: "listening on" in (tmp_path / "log").read_text(errors="replace"), 60, "the server's start")
-    server.send_signal(signal.SIGTERM)
-    assert server.wait(60) == 0
+    until(lambda: moment in (tmp_path / "log").read_text(errors="replace"), 60, "the server's start")
+    server.send_signal(signum)
+    assert server.wait(10) == -signum
 
 
 def test_prompts_and_replies_of_a_length_are_what_the_server_counts(llama: Callable[..., Any]) -> None:

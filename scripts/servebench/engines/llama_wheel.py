@@ -11,7 +11,6 @@ import argparse
 import json
 import signal
 import sys
-import threading
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -216,19 +215,20 @@ def _numbered(
 
 
 def main() -> None:
-    """Serve until SIGTERM or SIGINT."""
+    """Serve until a signal ends the process.
+
+    No handler: the wheel's own end waits without end for a main loop that had not begun when it was asked to end.
+    """
     params = parameters(sys.argv[1:])
-    ended = threading.Event()
-    for signum in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(signum, lambda *_: ended.set())
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     print(
         f"llama_wheel: xllamacpp {llama.__version__}, {llama.get_system_info().strip(' |')}",
         file=sys.stderr,
         flush=True,
     )
-    server = llama.Server(params)
-    ended.wait()
-    del server  # ends the main loop and the HTTP threads
+    _server = llama.Server(params)  # it serves for as long as it is held
+    while True:
+        signal.pause()
 
 
 if __name__ == "__main__":
