@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import shutil
+from base64 import b64decode
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -41,6 +44,13 @@ def page(browser: Any, path: Path, seen: dict[str, list[str]], request: pytest.F
         opened.wait_for_selector("html[data-ready]")
     yield opened
     context.close()
+
+
+@pytest.fixture
+def data(page: Any) -> dict[str, Any]:
+    """The input of the page's script: charts, data sets, colours, limits."""
+    unpacked: dict[str, Any] = json.loads(gzip.decompress(b64decode(page.locator("#data").text_content())))
+    return unpacked
 
 
 @pytest.fixture

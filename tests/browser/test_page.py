@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -129,9 +128,8 @@ def test_rows_are_filtered_by_engine_quantization_and_slots(page, written) -> No
         }
 
 
-def test_drawn_ranges_and_table_are_the_smaller_and_larger_of_the_rounds(page, written) -> None:
+def test_drawn_ranges_and_table_are_the_smaller_and_larger_of_the_rounds(page, written, data) -> None:
     rows = {(r["setting"], r["users"]): r for r in written[1]["settings"].to_pylist()}
-    data = json.loads(page.locator("#data").text_content())
     points = [
         p for rows_ in data["datasets"].values() for p in rows_ if {"setting", "low", "high", "trusted"} <= p.keys()
     ]
@@ -317,21 +315,21 @@ def test_a_touch_tells_a_point_and_another_hides_it(page) -> None:
     page.wait_for_selector("#tip", state="hidden")
 
 
-def test_the_keyboard_reaches_the_content_first_and_moves_the_limits(page) -> None:
+def test_the_keyboard_reaches_the_content_first_and_moves_the_limits(page, data) -> None:
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
     page.keyboard.press("Enter")
     assert page.evaluate("location.hash") == "#content"
-    data = json.loads(page.locator("#data").text_content())["limits"]
-    ttft_s, speed = data["line"]
+    limits = data["limits"]
+    ttft_s, speed = limits["line"]
     page.locator("#limit-ttft").focus()
     assert page.locator("#limit-ttft").get_attribute("aria-valuetext") == f"{ttft_s:g} s"
     for key, step in (("ArrowRight", 1), ("ArrowLeft", -1), ("Home", None)):
         page.keyboard.press(key)
-        offered = data["ttft"]
+        offered = limits["ttft"]
         ttft_s = offered[0] if step is None else offered[offered.index(ttft_s) + step]
         assert page.locator("#limit-ttft + output").inner_text() == f"{ttft_s:g} s"
-        for run, settings in data["runs"].items():
+        for run, settings in limits["runs"].items():
             cells = page.locator(f"table[data-limits={run}] tbody tr td:nth-child(2)").all_inner_texts()
             assert [cell.removesuffix(" ◌") for cell in cells] == [
                 held(own["levels"], ttft_s, speed) for own in settings

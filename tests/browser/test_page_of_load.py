@@ -31,3 +31,17 @@ def test_the_answer_is_a_number_of_users_and_three_curves(page, draw_all) -> Non
 def test_without_javascript_the_text_stands_and_says_what_lacks(page) -> None:
     assert "JavaScript" in page.locator("noscript").inner_text()
     assert page.locator("table.values tbody tr:visible").count() == 3
+
+
+def test_a_browser_that_cannot_unpack_the_charts_says_so_and_keeps_text_and_tables(page, seen) -> None:
+    assert page.locator("#undrawable").is_hidden()
+    page.add_init_script("delete window.DecompressionStream")
+    page.reload()
+    page.wait_for_selector("html[data-ready]")
+    assert "DecompressionStream" in page.locator("#undrawable").inner_text()
+    assert page.locator("[data-chart]:visible").count() == 0
+    page.locator("figure details summary").first.click()
+    assert page.locator("figure details[open] tbody tr").count() == 3
+    assert page.locator("table.values tbody tr:visible").count() == 3
+    page.click("#language")
+    assert page.locator("html").get_attribute("lang") == "ja" and seen["errors"] == []

@@ -2,23 +2,28 @@
 // Language, theme, sorting, filtering, and the charts. Nothing is fetched; without this script all text and tables stand.
 (() => {
   const root = document.documentElement;
-  const data = JSON.parse(document.getElementById("data").textContent);
+  const data = unpacked(document.getElementById("data").textContent); // a promise
   const turns = new Map(); // by chart: the call that draws it
   const remembered = (name) => { try { return localStorage.getItem(name); } catch { return null; } };
+  // What servebench.report.templates.packed made: JSON, gzip, base64.
+  async function unpacked(text) {
+    const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+    return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
+  }
   const remember = (name, value) => { try { localStorage.setItem(name, value); } catch { /* private window */ } };
 
   // A specification with its data, in the chosen language and colours.
-  function specification(key) {
-    const spec = structuredClone(data.charts[key][root.dataset.language]);
+  function specification({ charts, datasets, colours }, key) {
+    const spec = structuredClone(charts[key][root.dataset.language]);
     spec.datasets = {};
     (function collect(part) {
       if (part && typeof part === "object") {
-        if (part.data && part.data.name && data.datasets[part.data.name]) spec.datasets[part.data.name] = data.datasets[part.data.name];
+        if (part.data && part.data.name && datasets[part.data.name]) spec.datasets[part.data.name] = datasets[part.data.name];
         Object.values(part).forEach(collect);
       }
-    })(data.charts[key][root.dataset.language]);
+    })(charts[key][root.dataset.language]);
     let text = JSON.stringify(spec);
-    if (root.dataset.theme === "dark") for (const [light, dark] of data.colours) text = text.replaceAll(light, dark);
+    if (root.dataset.theme === "dark") for (const [light, dark] of colours) text = text.replaceAll(light, dark);
     return JSON.parse(text);
   }
 
@@ -107,7 +112,7 @@
   async function draw(element, room = element.clientWidth) {
     const turn = {};
     turns.set(element, turn);
-    const spec = specification(element.dataset.chart);
+    const spec = specification(await data, element.dataset.chart);
     if (spec.concat) spec.columns = Math.min(spec.columns || spec.concat.length, room < 620 ? 1 : room < 900 ? 2 : 3);
     await show(element, spec);
     if (turns.get(element) !== turn) return;
@@ -127,7 +132,6 @@
   const near = new IntersectionObserver((entries) => {
     for (const entry of entries) if (entry.isIntersecting && !turns.has(entry.target)) draw(entry.target);
   }, { rootMargin: "900px" });
-  charts.forEach((chart) => { near.observe(chart); reach(chart); });
 
   function language(code) {
     root.lang = root.dataset.language = code;
@@ -205,28 +209,27 @@
   });
 
   // Other limits, tried on the measured levels: up to how many users both hold, with no gap below, and what comes then.
-  const limits = document.getElementById("limits");
-  if (limits) {
+  function choose(limits, given) {
     const sliders = ["ttft", "speed"].map((name) => document.getElementById(`limit-${name}`));
     function limited() {
       const [ttft, speed] = sliders.map((slider) => {
-        const value = data.limits[slider.id.slice(6)][slider.valueAsNumber];
+        const value = given[slider.id.slice(6)][slider.valueAsNumber];
         slider.nextElementSibling.textContent = `${value} ${slider.dataset.unit}`;
         slider.setAttribute("aria-valuetext", `${value} ${slider.dataset.unit}`);
         return value;
       });
       const stops = (level) => ["×", "?", "…"].includes(level.sign) ? level.sign : level.ttft > ttft ? `TTFT p95 ${level.ttft.toPrecision(3)} s`
         : level.speed < speed ? `${level.speed.toPrecision(3)} tok/s` : "";
-      for (const table of limits.querySelectorAll("table")) data.limits.runs[table.dataset.limits].forEach(({ levels }, n) => {
+      for (const table of limits.querySelectorAll("table")) given.runs[table.dataset.limits].forEach(({ levels }, n) => {
         const end = levels.findIndex(stops), held = end < 0 ? levels : levels.slice(0, end), [, users, then] = table.tBodies[0].rows[n].cells;
         users.textContent = held.length ? `${held.at(-1).users}${held.some((level) => level.sign) ? " ◌" : ""}` : "–";
         then.textContent = end < 0 ? "–" : `${levels[end].users}: ${stops(levels[end])}`;
       });
     }
     sliders.forEach((slider, n) => {
-      const offered = data.limits[slider.id.slice(6)];
+      const offered = given[slider.id.slice(6)];
       slider.max = offered.length - 1;
-      slider.value = offered.indexOf(data.limits.line[n]);
+      slider.value = offered.indexOf(given.line[n]);
       slider.addEventListener("input", limited);
     });
     limited();
@@ -243,5 +246,13 @@
   addEventListener("hashchange", unfold);
   unfold();
 
-  root.dataset.ready = "";
+  data.then((given) => {
+    charts.forEach((chart) => { near.observe(chart); reach(chart); });
+    const limits = document.getElementById("limits");
+    if (limits) choose(limits, given.limits);
+  }, (error) => { // an old browser
+    document.getElementById("undrawable").hidden = false;
+    for (const chart of charts) chart.hidden = true;
+    console.warn(error);
+  }).finally(() => { root.dataset.ready = ""; });
 })();
