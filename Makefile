@@ -41,17 +41,26 @@ report: setup
 setup: $(VENV)/.workflow
 setup-dev: $(VENV)/.dev
 
+# Install a lock, and print each file as it comes; what pip complains about is printed whole. Since a pipe ends with the
+# status of its last command, a file says whether pip succeeded.
 # Wheels only, so that nothing is compiled; connection-pool (pure Python) has no wheel.
+define locked
+@rm -f $(VENV)/.locked
+@($(BIN)/python -m pip --disable-pip-version-check install --require-hashes --only-binary :all: --no-binary connection-pool -r $(1) \
+	&& touch $(VENV)/.locked) | sed -nE 's,^ *(Downloading|Using cached|Processing) (.*/)?([^ ]+[.](whl|gz)) *(\([0-9.]+ [kMG]?B\))?.*,  \3 \5,p; s/^Installing .*/  unpacking them/p'
+@test -e $(VENV)/.locked
+endef
+
 # Our own package is a second pip call: pip refuses hashes and `-e .` together.
 $(VENV)/.workflow: envs/workflow.lock pyproject.toml | $(BIN)/python
 	@echo "servebench: installing the locked packages into $(VENV) (about a minute, 850 MB)"
-	$(PIP) install --require-hashes --only-binary :all: --no-binary connection-pool -r envs/workflow.lock
+	$(call locked,envs/workflow.lock)
 	$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.workflow envs/dev.lock
 	@echo "servebench: installing the test tools into $(VENV)"
-	$(PIP) install --require-hashes --only-binary :all: --no-binary connection-pool -r envs/dev.lock
+	$(call locked,envs/dev.lock)
 	@touch $@
 
 $(BIN)/python:

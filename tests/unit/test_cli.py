@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from servebench import ROOT
 from servebench.cli import app as cli
@@ -126,7 +127,13 @@ def test_files_and_changes_are_given_as_to_snakemake() -> None:
     files = ("--configfile", "config/h200.yaml", "config/rehearsal.yaml")
     one = plan(*files, "--config", "rounds=1", "title=a b")
     assert one.stderr == "" and one.stdout.startswith("a b\n")
-    assert "main, each round" in one.stdout
+    assert "even rounds" in plan(*files).stdout and "even rounds" not in one.stdout
     alone = plan("--config", "rounds=1")
     assert alone.returncode == 1
     assert re.fullmatch(r"servebench: --config: .* --configfile FILE\n", alone.stderr)
+
+
+@pytest.mark.parametrize("verb", ["plan", "status", "verify", "watch", "retry"])
+def test_a_verb_that_needs_the_configuration_says_so_to_those_who_name_the_results(verb: str) -> None:
+    done = CliRunner().invoke(cli.app, [verb, "--results", "results/quickstart"])
+    assert done.exit_code == 2 and "--configfile" in done.output

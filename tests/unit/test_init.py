@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 import nvml_double
 from nvml_double import GIB, Nvml
-from servebench import configuration
+from servebench import ROOT, configuration
 from servebench.cli import app as cli
 from servebench.faults import Fault
 from servebench.plan import Plan
@@ -98,6 +98,13 @@ def refused(*given: str, typed: str = "") -> str:
     done = init(*given, typed=typed)
     assert isinstance(done.exception, Fault), done.output
     return str(done.exception)
+
+
+def test_for_sglang_it_says_what_to_give(folder: Path, with_gpu: Callable[..., Nvml]) -> None:
+    with_gpu(141)
+    asked = ("--out", "mine.yaml", "--model", "qwen3-14b", "--context", "2048", "--users", "16")
+    assert "docs/engines.md" in refused(*asked, "--engines", "sglang,vllm")
+    assert "### SGLang" in (ROOT / "docs" / "engines.md").read_text(encoding="utf-8")
 
 
 def test_input_that_ends_names_the_option(folder: Path) -> None:

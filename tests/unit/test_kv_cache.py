@@ -51,6 +51,17 @@ def test_tokens_in_a_rounded_size_are_a_range_that_holds_the_published_number(tm
     assert "rounded down" in found["rounding"] and "18.635 to 18.645" in found["rounding"]
 
 
+def test_streams_share_the_tokens_that_fit(tmp_path: Path) -> None:
+    found = command.report(config(tmp_path, QWEN3_14B), gib="18.64", streams=4)
+    assert (found["tokens"], found["streams"], found["tokens_of_each_stream"]) == (122_159, 4, 30_539)
+
+
+@pytest.mark.parametrize("gib", ["0", "0.00", "-1", "1e3", "٣"])
+def test_a_size_is_a_number_above_0(tmp_path: Path, gib: str) -> None:
+    with pytest.raises(InfrastructureError, match=r"--gib.*above 0"):
+        command.report(config(tmp_path, QWEN3_14B), gib=gib)
+
+
 def test_a_quantized_cache_counts_its_scales(tmp_path: Path) -> None:
     model = config(tmp_path, QWEN3_14B)
     # q8_0: 34 bytes for 32 values; q4_0: 18.

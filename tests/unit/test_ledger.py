@@ -386,6 +386,8 @@ def test_above_failures_it_never_says_nothing_left(tmp_path: Path) -> None:
     assert inventory.failed(plan, folder) == 1
     said = duration.announcement(plan, folder)
     assert "1 failed (servebench status says why, and how to try again), nothing else is left to measure" in said
+    (head,) = watch.plain(watch.snapshot(plan, folder))
+    assert "complete, 1 FAILED" in head
 
 
 def test_status_opens_with_the_claims_of_the_run_unless_something_was_measured_since(tmp_path: Path) -> None:

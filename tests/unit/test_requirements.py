@@ -409,10 +409,20 @@ def test_the_command_says_it_all(tmp_path, monkeypatch):
 
 def test_how_long_a_setting_takes_is_not_cut_where_the_console_is_narrow(h200):
     console = Console(width=60, file=io.StringIO())
-    console.print(plan_command.settings_table(h200, "main"))
-    takes = [duration.minutes(duration.session_s(s)) for s in h200.settings.values() if s.run == "main"]
+    console.print(plan_command.settings_table(h200))
+    takes = [duration.minutes(duration.session_s(s)) for s in h200.settings.values()]
     said = console.file.getvalue()
     assert all(one in said for one in takes) and "…" not in said
+
+
+def test_the_runs_of_a_grid_stand_in_one_table_and_what_is_alike_is_said_once(tmp_path):
+    grid = configuration.read([CONFIG / "lengths.yaml"])
+    console = Console(width=100, file=io.StringIO())
+    console.print(plan_command.settings_table(grid))
+    said = console.file.getvalue()
+    assert said.count("each round") == 1 and all(f" {run} " in said for run in grid.runs)
+    counts, *_ = plan_command.to_measure(grid, tmp_path / "lengths", ())
+    assert counts.startswith(", ".join(grid.runs) + ": 2 sessions, 4 measurements ") and len(grid.runs) == 14
 
 
 def test_several_configurations_stand_behind_one_option_as_for_snakemake(tmp_path, monkeypatch, capsys):

@@ -139,6 +139,19 @@ def test_foreign_use_that_is_not_known_often_enough_to_decide_is_marked(unknown:
     assert [found for found in marks_of(first, second) if found.kind.startswith("foreign")] == marks
 
 
+def test_of_a_server_at_a_url_nothing_is_marked_that_can_never_be_known() -> None:
+    records = [
+        replace(
+            record,
+            identity=replace(record.identity, engine_kind="url"),
+            telemetry={**record.telemetry, "foreign_utilisation": [None] * 150},
+        )
+        for record in both_rounds()
+    ]
+    assert row_of(records[0])["foreign_samples"] is None
+    assert marks_of(*records) == []
+
+
 def test_how_often_is_enough_is_the_rule_it_was_measured_by() -> None:
     first, second = both_rounds()
     first.telemetry["foreign_utilisation"][:9] = [None] * 9

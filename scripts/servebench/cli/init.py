@@ -86,7 +86,8 @@ def configured(experiment: str, there: Device, given: Answers) -> tuple[dict[str
         return _of_server(experiment, given.url, given), []
     engines, lacking = runnable(there)
     if not engines:
-        raise Fault(f"no engine can be started: {'; '.join(lacking.values())}")
+        told = "; ".join(f"{kind}: {why}" for kind, why in lacking.items())
+        raise Fault(f"no engine can be started ({told}); a server that is already running needs --url")
     source = given.model or _asked(
         "--model",
         f"Model: {', '.join(KNOWN)}, a GGUF file, a folder, hf://OWNER/REPOSITORY[/FILE.gguf] or ollama://NAME; or the"
@@ -107,7 +108,7 @@ def configured(experiment: str, there: Device, given: Answers) -> tuple[dict[str
     for kind in kinds:
         if kind not in usable:
             why = lacking.get(kind, f"does not load {source}" if kind in engines else "is not an engine of init")
-            raise Fault(f"--engines: {kind!r}: {why}; use {', '.join(usable)}")
+            raise Fault(f"--engines: {kind!r}: {why}; here: {', '.join(usable)}")
     context = given.context or _number(
         "--context", "Tokens of one request, with its reply", 2048 if there.gpu else 1024
     )
@@ -204,6 +205,10 @@ def runnable(there: Device) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
         else:
             update = f"; its image needs CUDA {outdated}, so update the driver" if outdated and containers else ""
             lacking[kind] = f"is not on PATH, and there is none of docker, apptainer and podman{update}"
+    lacking["sglang"] = (
+        "no image or environment of SGLang is pinned here; init with another engine, make one, and add it to the file,"
+        " as docs/engines.md shows (SGLang)"
+    )
     return found, lacking
 
 

@@ -53,7 +53,7 @@ def report(
     """Calculate the memory of `streams` × `tokens`, or the tokens that fit into `gib`, for `servebench kv-cache`.
 
     `gib` is a rounded figure: "18.64" stands for all sizes that round to it, so the answer is the number of tokens at
-    exactly that size and the range around it.
+    exactly that size and the range around it. Several streams share these tokens.
     """
     cache = of(model)
     layers = cache.layers
@@ -71,8 +71,8 @@ def report(
         raise InfrastructureError("give either --tokens (and --streams) or --gib")
     if (tokens is not None and tokens < 1) or streams < 1:
         raise InfrastructureError(f"--tokens {tokens} --streams {streams}: are not positive integers")
-    if gib is not None and not re.fullmatch(r"\d+(\.\d+)?", gib):
-        raise InfrastructureError(f"--gib: {gib!r} is not a number of GiB; give one as 18.64")
+    if gib is not None and (not re.fullmatch(r"[0-9]+(\.[0-9]+)?", gib) or not Fraction(gib)):
+        raise InfrastructureError(f"--gib: {gib!r} is not a number of GiB above 0; give one as 18.64")
     if tokens is not None:
         size_bytes = cache.bytes(tokens, streams, key_type, value_type)
         return {**answer, "tokens": tokens, "streams": streams, "bytes": size_bytes, "gib": size_bytes / GIB}
@@ -85,6 +85,7 @@ def report(
         "tokens": middle,
         "tokens_min": low + 1 if low * cache.exact(1, key_type, value_type) < (exact - half) * GIB else low,
         "tokens_max": high,
+        **({"streams": streams, "tokens_of_each_stream": middle // streams} if streams > 1 else {}),
         "rounding": f"rounded down to whole tokens at exactly {gib} GiB; as a rounded figure it stands for "
         f"{float(exact - half):g} to {float(exact + half):g} GiB",
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rich import box
@@ -41,8 +41,7 @@ def command(plan: Plan, language: str, configfiles: Sequence[Path] = ()) -> int:
     results, cache_root = RESULTS / plan.experiment, cache.root(plan.runtime.cache)
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"[bold]{escape(say(plan.title, language))}[/bold]")
-    for run in plan.runs:
-        console.print(settings_table(plan, run))
+    console.print(settings_table(plan))
     lacking = False
     for heading, lines in sections(plan, results, cache_root, language, configfiles):
         found = list(lines)
@@ -54,18 +53,19 @@ def command(plan: Plan, language: str, configfiles: Sequence[Path] = ()) -> int:
     return 1 if lacking else 0
 
 
-def settings_table(plan: Plan, run: str) -> Table:
-    """Make a table of the sessions of a run in the order of odd rounds."""
+def settings_table(plan: Plan) -> Table:
+    """Make a table of all sessions of a round, each run's in the order of odd rounds."""
     order = ", even rounds from the last to the first" if plan.rounds > 1 else ""
-    table = Table(title=f"{run}, each round{order}", title_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0))
-    for heading in ("setting", "model", "slots", "users", "takes"):
+    table = Table(title=f"each round{order}", title_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0))
+    for heading in ("run", "setting", "model", "slots", "users", "takes"):
         wraps = heading in ("model", "users")
         table.add_column(heading, justify="right" if heading == "slots" else "left", no_wrap=not wraps, overflow="fold")
-    for setting in plan.settings.values():
-        if setting.run == run:
-            users = " ".join(map(str, setting.users))
-            takes = duration.minutes(duration.session_s(setting))
-            table.add_row(setting.name, setting.model.key, str(setting.slots), users, takes)
+    for run in plan.runs:
+        for setting in plan.settings.values():
+            if setting.run == run:
+                users = " ".join(map(str, setting.users))
+                takes = duration.minutes(duration.session_s(setting))
+                table.add_row(run, setting.name, setting.model.key, str(setting.slots), users, takes)
     return table
 
 
@@ -89,14 +89,17 @@ def sections(
 
 def to_measure(plan: Plan, results: Path, configfiles: Sequence[Path]) -> Iterator[str]:
     """Count sessions and measurements by run, and estimate the time."""
+    counts = {}
     for run in plan.runs:
         settings = [setting for setting in plan.settings.values() if setting.run == run]
         levels = sum(len(setting.users) for setting in settings)
-        yield (
-            f"{run}: {counted(plan.rounds * len(settings), 'session')},"
+        counts[run] = (
+            f"{counted(plan.rounds * len(settings), 'session')},"
             f" {counted(plan.rounds * levels, 'measurement')} ({counted(len(settings), 'setting')},"
             f" {counted(levels, 'measurement')} a round, {counted(plan.rounds, 'round')})"
         )
+    for told, runs in alike(counts).items():
+        yield f"{', '.join(runs)}: {told}{' each' if len(runs) > 1 else ''}"
     if asked := plan.evaluations:
         sizes = ", ".join(f"{name} ({task.questions} questions)" for name, task in asked.tasks.items())
         often = "twice" if asked.repeats > 1 else "once"
@@ -200,9 +203,13 @@ def predicted(plan: Plan, results: Path, cache_root: Path, configfiles: Sequence
     copied = bandwidth.measured(cache_root, machine().fingerprint, again=True) if probed else None
     found = limits.bandwidth(device.gpu.name if device.gpu else None, configured, copied)
     gb_s = found.gb_s if found else None
-    for limit in limits.limits(plan, results, cache_root, memory_gib=device.memory_gib, bandwidth_gb_s=gb_s):
-        if limit.stream_tok_s:
-            yield f"{limit.setting}: at most {limit.stream_tok_s:,.0f} tokens/s for one stream"
+    fastest = {
+        limit.setting: f"at most {limit.stream_tok_s:,.0f} tokens/s for one stream"
+        for limit in limits.limits(plan, results, cache_root, memory_gib=device.memory_gib, bandwidth_gb_s=gb_s)
+        if limit.stream_tok_s
+    }
+    for told, names in alike(fastest).items():
+        yield f"{', '.join(names)}: {told}"
     if found:
         source = words(f"claims.bandwidths.{found.source}")["en"]
         yield f"the memory's bandwidth: {found.gb_s:g} GB/s, {source}; runtime.bandwidth_gb_s sets it"
@@ -218,7 +225,7 @@ def predicted(plan: Plan, results: Path, cache_root: Path, configfiles: Sequence
 
 def room(settings: Sequence[requirements.Memory], device: requirements.Device) -> Iterator[str]:
     """Say for how many contexts a device has room, as `servebench init` counts, and what would fit where it has not."""
-    fits: dict[str, list[str]] = {}
+    fits = {}
     for one in settings:
         usable_gib = device.usable_gib(one)
         if (contexts := one.contexts(usable_gib)) is None or one.context is None:
@@ -226,9 +233,17 @@ def room(settings: Sequence[requirements.Memory], device: requirements.Device) -
         told = f"room for {contexts} context{'' if contexts == 1 else 's'} of {one.context:,} tokens"
         if (one.gib or 0) > usable_gib:
             told += _instead(one, contexts, usable_gib)
-        fits.setdefault(told, []).append(one.setting)
-    for told, names in fits.items():
+        fits[one.setting] = told
+    for told, names in alike(fits).items():
         yield f"{told}: {', '.join(names)}"
+
+
+def alike(told: Mapping[str, str]) -> dict[str, list[str]]:
+    """Map each text to the names it is told of."""
+    found: dict[str, list[str]] = {}
+    for name, text in told.items():
+        found.setdefault(text, []).append(name)
+    return found
 
 
 def _instead(one: requirements.Memory, contexts: int, there_gib: float) -> str:

@@ -35,6 +35,18 @@ Overrides = Annotated[
 ]
 
 
+def _by_configuration(given: str | None) -> None:
+    if given is not None:
+        raise typer.BadParameter(
+            "is not how this verb finds an experiment; give its configuration, --configfile FILE (none: the quick"
+            " start), whose `experiment` is the folder's name under results/"
+        )
+
+
+# For those who look for an experiment by its results, as `conclude` does: it says which option to give instead.
+ByConfiguration = Annotated[str | None, Option("--results", hidden=True, callback=_by_configuration)]
+
+
 @app.command()
 def version() -> None:
     """Print the version."""
@@ -60,6 +72,7 @@ def show_plan(
     configfile: ConfigFiles = None,
     config: Overrides = None,
     language: Annotated[str, Option(help="en or ja, for the texts of the configuration.")] = "en",
+    results: ByConfiguration = None,
 ) -> None:
     """Show what an experiment measures, takes, needs and lacks. Starts nothing. Exit code 1 when something lacks."""
     from servebench.cli import plan as plan_command
@@ -79,7 +92,7 @@ def init(
         str | None, Option(help="qwen3-14b, smollm2, a GGUF file, a folder, hf://… or ollama://…; asked unless given.")
     ] = None,
     engines: Annotated[
-        str | None, Option(help="Of llama-server, ollama and vllm, separated by commas; asked unless given.")
+        str | None, Option(help="Of llama-server, ollama, vllm; asked unless given. For SGLang see docs/engines.md.")
     ] = None,
     context: Annotated[
         int | None, Option(min=1, help="Tokens of one request, prompt and reply; asked unless given.")
@@ -97,7 +110,7 @@ def init(
 def show_kv_cache(
     model: Annotated[str, Option(help="A GGUF file, a config.json, or hf://owner/repository@revision.")],
     tokens: Annotated[int | None, Option(help="Tokens of each stream.")] = None,
-    streams: Annotated[int, Option(help="Number of streams.")] = 1,
+    streams: Annotated[int, Option(help="Number of streams; with --gib they share the tokens.")] = 1,
     gib: Annotated[str | None, Option(help="Calculate how many tokens fit into this many GiB.")] = None,
     key_type: Annotated[str, Option(help="Type of the keys: f16, q8_0, ...")] = "f16",
     value_type: Annotated[str, Option(help="Type of the values.")] = "f16",
@@ -112,7 +125,7 @@ def show_kv_cache(
 
 
 @app.command()
-def status(configfile: ConfigFiles = None, config: Overrides = None) -> None:
+def status(configfile: ConfigFiles = None, config: Overrides = None, results: ByConfiguration = None) -> None:
     """Report what is measured, failed or discarded, and how to redo it. Exit code 1 when a measurement failed."""
     from servebench.cli import status
 
@@ -122,7 +135,7 @@ def status(configfile: ConfigFiles = None, config: Overrides = None) -> None:
 
 
 @app.command()
-def verify(configfile: ConfigFiles = None, config: Overrides = None) -> None:
+def verify(configfile: ConfigFiles = None, config: Overrides = None, results: ByConfiguration = None) -> None:
     """Read all that is kept, to the last bit: store, links, replies, models. Exit code 1 when something is wrong."""
     from servebench.cli import verify
 
@@ -136,6 +149,7 @@ def watch(
     configfile: ConfigFiles = None,
     config: Overrides = None,
     once: Annotated[bool, Option("--once", help="Print the present state and exit.")] = False,
+    results: ByConfiguration = None,
 ) -> None:
     """Watch an experiment while it runs: running jobs, finished measurements, time left."""
     from servebench.cli import watch
@@ -169,6 +183,7 @@ def discard(
     users: Annotated[int | None, Option(help="Only this number of users.")] = None,
     configfile: ConfigFiles = None,
     config: Overrides = None,
+    results: ByConfiguration = None,
 ) -> None:
     """Discard measurements, keeping them on record; the next snakemake run measures them again."""
     from servebench.cli import status
@@ -204,6 +219,7 @@ def retry(
     config: Overrides = None,
     workflow_profile: Annotated[str | None, Option(metavar="FOLDER", help="As for snakemake, on a cluster.")] = None,
     dry_run: Annotated[bool, Option("--dry-run", "-n", help="Only show what would be measured.")] = False,
+    results: ByConfiguration = None,
 ) -> None:
     """Measure again what failed, and what is missing; the failures stay on record. Runs snakemake."""
     from servebench.cli import retry

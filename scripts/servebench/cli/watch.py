@@ -34,10 +34,14 @@ LIVE_S, PLAIN_S = 1.0, 10.0  # between two updates, on a terminal and elsewhere
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """Hold the state at one moment. `running`: the latest progress of each running job (sessions.progress)."""
+    """Hold the state at one moment. `running`: the latest progress of each running job (sessions.progress).
+
+    `failed`: those of the measured ones that failed or are damaged.
+    """
 
     experiment: str
     measured: int
+    failed: int
     measurements: int
     sessions_done: int
     sessions: int
@@ -68,6 +72,7 @@ def snapshot(plan: Plan, results: Path) -> Snapshot:
     return Snapshot(
         experiment=plan.experiment,
         measured=plan.measurements - sum(map(len, left)),
+        failed=inventory.failed(plan, results),
         measurements=plan.measurements,
         sessions_done=left.count([]),
         sessions=len(left),
@@ -111,10 +116,11 @@ def _table(jobs: Sequence[Mapping[str, Any]]) -> Table:
 
 def _head(now: Snapshot) -> str:
     left = "complete" if now.complete else f"{duration.minutes(now.left_s)} left"
+    failed = f", {now.failed} FAILED (`status` says why)" if now.failed else ""
     evaluations = f", {now.evaluations_done} of {now.evaluations} evaluations" if now.evaluations else ""
     return (
         f"{now.experiment}: {now.measured} of {now.measurements} measurements, {now.sessions_done} of {now.sessions}"
-        f" sessions{evaluations}, {left}"
+        f" sessions{evaluations}, {left}{failed}"
     )
 
 

@@ -134,8 +134,14 @@ def failed(plan: Plan, results: Path) -> int:
 
 
 def _failed(path: Path) -> bool:
+    return path.exists() and _is_failure(path, path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=4096)
+def _is_failure(path: Path, changed_ns: int) -> bool:
+    """Return whether a stored measurement failed or is damaged; cached for callers that look every second."""
     try:
-        return path.exists() and measurements.read_metadata(path).status == "failed"
+        return measurements.read_metadata(path).status == "failed"
     except Damaged:
         return True
 

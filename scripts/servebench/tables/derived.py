@@ -115,7 +115,8 @@ def _marks(good: Sequence[Row], rounds: int, change: Row | None, machines: Mappi
         if len(served) > 1:
             yield mark(kind, found=served)
             break  # a change of version changes the build and the pin as well
-    if any(row["foreign_samples"] is None for row in good):
+    # Of a server that servebench did not start it is never known; the page says so once, under the conditions.
+    if any(row["foreign_samples"] is None and row["engine_kind"] != "url" for row in good):
         yield mark("foreign_use_unknown")
     for row in filter(_partly_unknown, good):
         samples = row["telemetry_samples"]
