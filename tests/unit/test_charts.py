@@ -24,7 +24,7 @@ from servebench.charts.files import picture, save
 from servebench.load.calibrate import VARIANTS
 from servebench.marks import mark
 from servebench.plan import Plan
-from servebench.report import spoken
+from servebench.report import drawing, spoken
 from servebench.tables import SCHEMAS
 from servebench.words import numbers
 
@@ -238,6 +238,32 @@ def test_filled_points_and_discs_are_what_was_concluded() -> None:
     choices = claims.of(content, "main", "choice")
     named = {(name, claim.users) for claim in choices for name in claim.values["choose"]}
     assert {(p["setting"], p["users"]) for p in tradeoff.chosen(content, "main", points)} == named != set()
+
+
+def test_the_frontier_has_every_point_within_the_target_that_no_other_outdoes() -> None:
+    def point(x: float, y: float, met: bool = True) -> dict[str, Any]:
+        return {"x": x, "y": y, "met": met}
+
+    best = [point(10, 400), point(20, 300), point(50, 100)]
+    others = [point(15, 300), point(20, 250), point(5, 400), point(50, 99), point(60, 500, met=False)]
+    assert tradeoff.frontier([*others, *best]) == best
+    assert tradeoff.frontier([point(10, 1, met=False)]) == []
+    assert tradeoff.frontier([point(3, 3), point(3, 3)]) == [point(3, 3)]
+
+
+def test_the_more_slots_the_stronger_the_colour() -> None:
+    content, plan = full()
+    look = style.Style.configured({}, plan)
+    slots = sorted({s.slots for s in plan.settings.values() if s.engine.kind == "llama-server"})
+    paper = luminance(style.PAPER[0])
+    gaps = [paper - luminance(look.shade("llama-server", number)) for number in slots]
+    assert len(slots) > 1 and gaps == sorted(gaps) and gaps[0] < gaps[-1]
+    assert look.shade("vllm", 7) == look.colour("vllm"), "no setting has this number"
+    shown = rows_drawn(charts.whole("tradeoff", content, look, ["main"]).to_dict())
+    own = {p["setting"]: p["slots"] for p in tradeoff.points(content, "main") if p["engine"] == "llama-server"}
+    assert {row["shade"] for row in shown if row.get("setting") in own and "shade" in row} == {
+        look.shade("llama-server", number) for number in own.values()
+    }
 
 
 def test_with_a_price_the_output_has_a_second_axis_in_dollars() -> None:
@@ -491,17 +517,22 @@ def test_colours_stand_out_from_the_paper_and_no_two_are_the_same() -> None:
         for pair in [*style.ENGINES.values(), style.INK, style.MUTED, style.LINE]:
             light, dark = sorted((luminance(pair[theme]), paper), reverse=True)
             assert (light + 0.05) / (dark + 0.05) >= 4.5, pair
-    every = [
-        pair[0] for pair in [*style.ENGINES.values(), style.INK, style.FAINT, style.MUTED, style.PAPER, style.LINE]
-    ]
-    assert len(set(every)) == len(every), "the page swaps colours by their name"
+    for theme in (0, 1):  # lines and marks need less than text does
+        for shade in [own[theme] for shades in style.SHADES.values() for own in shades]:
+            light, dark = sorted((luminance(shade), luminance(style.PAPER[theme])), reverse=True)
+            assert (light + 0.05) / (dark + 0.05) >= 3, shade
+    light, dark = zip(*drawing.COLOURS, strict=True)
+    assert len(set(light)) == len(light) and not set(light) & set(dark), "the page swaps colours by their name"
+    assert set(style.SHADES) == set(style.ENGINES)
 
 
 @pytest.mark.parametrize("seen", SEEN)
 def test_engines_are_told_apart_by_their_colours_with_every_kind_of_colour_vision(seen: str) -> None:
     for theme in (0, 1):
-        for one, other in itertools.combinations([pair[theme] for pair in style.ENGINES.values()], 2):
-            assert distance(one, other, seen) >= 10, (one, other)
+        shades = [{pair[theme], *(own[theme] for own in style.SHADES[kind])} for kind, pair in style.ENGINES.items()]
+        for first, second in itertools.combinations(shades, 2):
+            for one, other in itertools.product(first, second):
+                assert distance(one, other, seen) >= 10, (one, other)
 
 
 def test_the_distance_of_colours_is_that_of_the_published_examples() -> None:

@@ -67,6 +67,7 @@ def ranges(tables: Mapping[str, pa.Table], figure: str, run: str) -> list[Row]:
                 "setting": row["setting"],
                 "engine": row["engine_kind"],
                 "bits": bits(row["quantization"]),
+                "slots": row["slots"],
                 "users": row["users"],
                 "segment": f"{row['setting']} {segments.get(row['setting'], 0)}",
                 "failed": broken,
@@ -99,7 +100,13 @@ def against_users(
     beside = min(len(engines), COLUMNS)
     style = style.sized({1: 760, 2: 480}.get(len(engines), 344), style.height, beside)
     frame = _Frame(points, style, log, limit)
-    data = inline(point | {"marks": told(point["marks"], style.language)} for point in points)
+    shades = {id(point): style.shade(point["engine"], point["slots"]) for point in points}
+    data = inline(
+        point
+        | {"marks": told(point["marks"], style.language), "shade": shades[id(point)]}
+        | {"fill": shades[id(point)] if point["trusted"] else PAPER[0]}
+        for point in points
+    )
     panels = [_panel(frame, data, engine, key, limit, n) for n, engine in enumerate(engines)]
     chart = (
         panels[0]
@@ -176,18 +183,18 @@ def _panel(frame: _Frame, data: pd.DataFrame, engine: str, key: str, limit: floa
     )
     shape = alt.Shape("bits:N", legend=None).scale(domain=list(SHAPES), range=list(SHAPES.values()))
     tooltip = style.tooltip(setting="setting:N", users="users:Q", range="range:N", marks="marks:N")
+    shade = alt.Color("shade:N", scale=None)
     behind = base.transform_filter(alt.datum.engine != engine).mark_line(color=FAINT[0], strokeWidth=1.2)
     layers = [
         behind.encode(x, y, detail="segment:N"),
-        mine.mark_line(color=colour, strokeWidth=1.8).encode(x, y, strokeDash=dash, detail="segment:N"),
-        mine.mark_rule(color=colour, strokeWidth=3, opacity=0.55).encode(
-            x, alt.Y("low:Q", scale=y_scale), alt.Y2("high:Q")
-        ),
-        mine.mark_point(size=46, strokeWidth=1.6, color=colour, fillOpacity=1, opacity=1).encode(
+        mine.mark_line(strokeWidth=1.8).encode(x, y, shade, strokeDash=dash, detail="segment:N"),
+        mine.mark_rule(strokeWidth=3, opacity=0.55).encode(x, alt.Y("low:Q", scale=y_scale), shade, y2="high:Q"),
+        mine.mark_point(size=46, strokeWidth=1.6, fillOpacity=1, opacity=1).encode(
             x,
             y,
+            shade,
             shape=shape,
-            fill=alt.condition("datum.trusted", alt.value(colour), alt.value(PAPER[0])),
+            fill=alt.Fill("fill:N", scale=None),
             tooltip=tooltip,
         ),
         *_labels(frame, [_last(own, name) for name in names], x_scale, y_scale, colour),

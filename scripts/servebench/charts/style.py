@@ -40,6 +40,18 @@ ENGINES: Mapping[str, tuple[str, str]] = {
 }
 
 
+# Shades of an engine's colour, (light, dark), from few to many slots: the more, the farther from the paper. All stand
+# out from it as lines must (3 to 1), and no shade looks like one of another engine.
+SHADES: Mapping[str, Sequence[tuple[str, str]]] = {
+    "llama-server": (("#4a89fa", "#2b69c8"), ("#3375eb", "#4382e3"), ENGINES["llama-server"]),
+    "ollama": (("#d3742c", "#da8d1f"), ("#b85d00", "#ea9d36"), ("#964a03", "#ffb04d")),
+    "vllm": (("#4d9776", "#6fe3bc"), ("#337f5f", "#84f7cf"), ("#16674a", "#cafeea")),
+    "sglang": (("#5e2794", "#cfb5f1"), ("#511484", "#dcc2ff"), ("#460078", "#e9ddfc")),
+    "url": (("#828c98", "#9aa4b1"), ("#77808c", "#a6b0be"), ("#6b7481", "#b3bdca")),
+    "simulator": (("#7b1b50", "#d42e70"), ("#550534", "#e94582"), ("#34031f", "#ff5a94")),
+}
+
+
 SHAPES: Mapping[str, str] = {
     "4 bit": "circle",
     "5 bit": "triangle-up",
@@ -76,7 +88,8 @@ class FontMissing(Fault):
 class Style:
     """Hold the look of a chart: language, size of the plot in pixels, the experiment's rounds and line.
 
-    `sizes`: the configured width and height, which take precedence over a chart's own.
+    `sizes`: the configured width and height, which take precedence over a chart's own. `slots`: by engine, the
+    different numbers of slots of the experiment's settings, rising.
     """
 
     language: str = "en"
@@ -85,13 +98,18 @@ class Style:
     sizes: Mapping[str, int] = field(default_factory=dict)
     rounds: int = 2
     line: Mapping[str, float] = field(default_factory=lambda: {"ttft_p95_s": 2.0, "user_tok_s": 10.0})
+    slots: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     @classmethod
     def configured(cls, charts: Mapping[str, Any], plan: Plan) -> Style:
         """Make a style from the configuration's `charts` section and the experiment's rounds and line."""
         limits = {"ttft_p95_s": plan.line.ttft_p95_s, "user_tok_s": plan.line.user_tok_s}
         sizes = {name: charts[name] for name in ("width", "height") if name in charts}
-        return cls(**charts, sizes=sizes, rounds=plan.rounds, line=limits)
+        slots: dict[str, set[int]] = {}
+        for setting in plan.settings.values():
+            slots.setdefault(setting.engine.kind, set()).add(setting.slots)
+        rising = {kind: sorted(own) for kind, own in slots.items()}
+        return cls(**charts, sizes=sizes, rounds=plan.rounds, line=limits, slots=rising)
 
     def say(self, key: str, **values: Any) -> str:
         """Say the words at `key` in this style's language, with `{names}` filled in."""
@@ -100,6 +118,14 @@ class Style:
     def colour(self, engine_kind: str) -> str:
         """Return the colour of an engine, the same in every chart."""
         return ENGINES.get(engine_kind, ENGINES["url"])[0]
+
+    def shade(self, engine_kind: str, slots: int) -> str:
+        """Return the engine's colour for a setting with this number of slots: its own where all have the same."""
+        known = self.slots.get(engine_kind, ())
+        if len(known) < 2 or slots not in known:
+            return self.colour(engine_kind)
+        shades = SHADES.get(engine_kind, SHADES["url"])
+        return shades[known.index(slots) * (len(shades) - 1) // (len(known) - 1)][0]
 
     def sized(self, width: int, height: int, panels: int = 1) -> Style:
         """Return this style with a chart's own size, where the configuration gives none.

@@ -50,7 +50,7 @@ def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
             continue
         ends = {f"{axis}_{end}": row[f"{name}_{end}"] for axis, name in (("x", X), ("y", Y)) for end in ("min", "max")}
         found.append(
-            {"setting": row["setting"], "engine": row["engine_kind"], "users": row["users"]}
+            {"setting": row["setting"], "engine": row["engine_kind"], "slots": row["slots"], "users": row["users"]}
             | ends
             | {axis: (ends[f"{axis}_min"] * ends[f"{axis}_max"]) ** 0.5 for axis in "xy"}
             | {name: span(row[f"{name}_min"], row[f"{name}_max"]) for name in (X, Y)}
@@ -70,6 +70,15 @@ def chosen(tables: Mapping[str, pa.Table], run: str, rows: Sequence[Row]) -> lis
     return [row for row in rows if (row["setting"], row["users"]) in named]
 
 
+def frontier(rows: Sequence[Row]) -> list[Row]:
+    """List the points within the target with more output than any other that is as fast or faster, by rising speed."""
+    found: list[Row] = []
+    for row in sorted((row for row in rows if row["met"]), key=lambda row: (-row["x"], -row["y"])):
+        if not found or row["y"] > found[-1]["y"]:
+            found.append(row)
+    return found[::-1]
+
+
 def labelled(tables: Mapping[str, pa.Table], run: str, rows: Sequence[Row]) -> list[Row]:
     """List the points of one setting of each engine, that which serves the most users: users are written at them."""
     serves = {claim.subjects[0]: claim.users or 0 for claim in claims.of(tables, run, "capacity")}
@@ -82,7 +91,7 @@ def labelled(tables: Mapping[str, pa.Table], run: str, rows: Sequence[Row]) -> l
 
 
 def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
-    """Draw lines and points, pale discs behind those to run; the rule is the target's speed."""
+    """Draw lines and points, pale steps along the frontier, discs behind those to run; the rule is the target."""
     rows, limit = points(tables, run), style.line[X]
     if not rows:
         return style.nothing("tradeoff", limit=limit, settings=0)
@@ -91,9 +100,10 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
         row
         | {
             "colour": style.colour(row["engine"]),
+            "shade": (shade := style.shade(row["engine"], row["slots"])),
             "state": style.say(f"charts.tradeoff.{'met' if row['met'] else 'not'}"),
         }
-        | {"fill": style.colour(row["engine"]) if row["met"] else PAPER[0]}
+        | {"fill": shade if row["met"] else PAPER[0]}
         for row in rows
     ]
     settings = list(dict.fromkeys(row["setting"] for row in rows))
@@ -108,7 +118,7 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
     y = alt.Y("y:Q", scale=y_scale, title=style.say("charts.tradeoff.y")).axis(
         values=log_ticks(*axis.domain), format=",~r"
     )
-    tint = alt.Color("colour:N", scale=None)
+    tint, shade_of = alt.Color("colour:N", scale=None), alt.Color("shade:N", scale=None)
     dash = alt.StrokeDash("setting:N", legend=None).scale(
         domain=settings, range=[list(DASHES[n % len(DASHES)]) for n in range(len(settings))]
     )
@@ -124,13 +134,13 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
         rule.mark_text(align="left", dx=6, dy=-6, color=LINE[0], baseline="bottom").encode(
             at_limit, y=alt.value(style.height), text="text:N"
         ),
-        base.mark_line(strokeWidth=1.6).encode(x, y, tint, strokeDash=dash, detail="setting:N", order="users:Q"),
-        base.mark_rule(strokeWidth=2, opacity=0.45).encode(alt.X("x_min:Q", scale=x_scale), y, tint, x2="x_max:Q"),
-        base.mark_rule(strokeWidth=2, opacity=0.45).encode(x, alt.Y("y_min:Q", scale=y_scale), tint, y2="y_max:Q"),
+        base.mark_line(strokeWidth=1.6).encode(x, y, shade_of, strokeDash=dash, detail="setting:N", order="users:Q"),
+        base.mark_rule(strokeWidth=2, opacity=0.45).encode(alt.X("x_min:Q", scale=x_scale), y, shade_of, x2="x_max:Q"),
+        base.mark_rule(strokeWidth=2, opacity=0.45).encode(x, alt.Y("y_min:Q", scale=y_scale), shade_of, y2="y_max:Q"),
         base.mark_point(size=52, strokeWidth=1.6, opacity=1, fillOpacity=1).encode(
             x,
             y,
-            tint,
+            shade_of,
             fill=alt.Fill("fill:N", scale=None),
             tooltip=style.tooltip(
                 setting="setting:N", users="users:Q", output=f"{Y}:N", speed=f"{X}:N", **shown, state="state:N"
@@ -152,6 +162,9 @@ def chart(tables: Mapping[str, pa.Table], style: Style, run: str) -> Any:
     ]
     if best := chosen(tables, run, rows):
         layers.insert(0, alt.Chart(inline(best)).mark_circle(size=420, color=FAINT[0], opacity=1).encode(x, y))
+    if len(best := frontier(rows)) > 1:
+        steps = alt.Chart(inline(best)).mark_line(interpolate="step-before", strokeWidth=6, color=FAINT[0])
+        layers.insert(0, steps.encode(x, y, order="x:Q"))
     drawn = alt.layer(*layers).properties(width=style.width, height=style.height)
     return style.finished(drawn, "tradeoff", limit=limit, settings=len(settings))
 

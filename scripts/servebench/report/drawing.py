@@ -8,10 +8,15 @@ from typing import Any
 
 from altair.utils.schemapi import debug_mode
 
-from servebench.charts.style import ENGINES, FAINT, INK, LINE, MUTED, PAPER, Style
+from servebench.charts.style import ENGINES, FAINT, INK, LINE, MUTED, PAPER, SHADES, Style
 from servebench.report.fold import Fold
 
-COLOURS = [list(pair) for pair in (*ENGINES.values(), INK, FAINT, MUTED, PAPER, LINE)]
+COLOURS = [
+    list(pair)
+    for pair in dict.fromkeys(
+        (*ENGINES.values(), *(shade for own in SHADES.values() for shade in own), INK, FAINT, MUTED, PAPER, LINE)
+    )
+]
 
 
 @dataclass(frozen=True, slots=True)
