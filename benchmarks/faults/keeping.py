@@ -13,9 +13,7 @@ is whole, every link leads there, and every error was one that a user can read.
 
 from __future__ import annotations
 
-import argparse
 import errno
-import json
 import logging
 import os
 import random
@@ -23,7 +21,6 @@ import resource
 import shutil
 import signal
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -35,6 +32,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "tests")]
 
+import counted  # noqa: E402
 import pyarrow as pa  # noqa: E402
 
 import synthetic  # noqa: E402
@@ -318,6 +316,11 @@ class Keeping:
             self.broken += 1
         self.compare(scene)
 
+    def end(self) -> dict[str, Any]:
+        """Return what went wrong, the faults by kind, and where what was measured is."""
+        found = {"lost": self.lost, "doubled": self.doubled, "broken": self.broken}
+        return {**found, "of": dict(sorted(self.counts.items())), "ledger": dict(self.ledger)}
+
     def complain(self, scene: str, what: str) -> None:
         print(f"{scene}: {what}", *self.journal, sep="\n  ", file=sys.stderr)
 
@@ -369,22 +372,8 @@ def reply(number: int) -> replies.Reply:
 
 def main() -> None:
     """Run, and print the counts as JSON; exit with 1 when anything was lost, doubled or broken."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--faults", type=int, default=10_000)
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after this time")
-    parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args()
     logging.disable()
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="servebench-keeping-") as name:
-        keeping = Keeping(Path(name), given.seed)
-        while keeping.faults < given.faults and time.monotonic() - began < given.seconds:
-            keeping.trial()
-    found = {"lost": keeping.lost, "doubled": keeping.doubled, "broken": keeping.broken}
-    took_s = round(time.monotonic() - began)
-    of, ledger = dict(sorted(keeping.counts.items())), dict(keeping.ledger)
-    print(json.dumps({"faults": keeping.faults, **found, "took_s": took_s, "of": of, "ledger": ledger}))
-    sys.exit(any(found.values()))
+    counted.main(str(__doc__), Keeping)
 
 
 if __name__ == "__main__":
