@@ -29,7 +29,7 @@ _ONE = re.compile(rf"(?<![\d.,–-])1 ((?:target )?)({'|'.join(COUNTED)})\b")
 @cache
 def labels() -> Mapping[str, Any]:
     """Read all words in both languages from labels.yaml."""
-    content = yaml.safe_load((Path(__file__).parent / "labels.yaml").read_text(encoding="utf-8"))
+    content = yaml.load((Path(__file__).parent / "labels.yaml").read_bytes(), Loader=yaml.CSafeLoader)
     return dict(content)
 
 
