@@ -1,8 +1,11 @@
 """How often a page claims a leader or a difference among equal settings, and how often it finds a real lead.
 
-A simulated page has `cells` settings × users, `settings` of them at each level, `rounds` rounds each; all settings of a
-level are equal, so that every claim is false. Three kinds of noise: the same 2 % everywhere (normal, and Student's t
-with 3 degrees of freedom), and a spread of each cell's own as in the 53 published pairs (median 5 %, 90 % point 20 %).
+A simulated page has `cells` settings × users, `settings` of them at each level, each measured by three figures in so
+many rounds; all settings of a level are equal, so that every claim is false. As on a page, the leaders by two figures
+at all levels are one family, the differences by three figures another. Three kinds of noise: the same 2 % everywhere
+(normal, and Student's t with 3 degrees of freedom), and a spread of each cell's own as in the 53 published pairs
+(median 5 %, 90 % point 20 %). With mixed rounds, as a search for a capacity leaves them, three cells of ten were
+measured in more rounds.
 
     python benchmarks/verdicts/error_rates.py --pages 1000
 """
@@ -11,60 +14,93 @@ from __future__ import annotations
 
 import argparse
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from servebench.tables.evaluated.statistics import sign_flip_test
 from servebench.verdicts import noise
+from servebench.verdicts.leaders import FIGURES, PAIRED
 
 NOISES = ("equal", "heavy tails", "as published")
+MORE = 0.3  # share of the cells with more rounds, where rounds are mixed
+
+Cells = Sequence[Sequence[Sequence[float]]]  # by level and setting: one figure's rounds
 
 
 @dataclass(frozen=True)
 class Page:
-    """What is simulated; `lead`: by how much the first setting of the first level is truly ahead (0.1: 10 %)."""
+    """What is simulated.
+
+    `most`: the rounds of a cell measured more often than others. `lead`: by how much the first setting of the first
+    level is truly ahead (0.1: 10 %), by every figure.
+    """
 
     cells: int
     settings: int
     rounds: int
     noise: str
     lead: float = 0.0
+    most: int | None = None
 
-    def rows(self, random: np.random.Generator) -> np.ndarray:
-        """Shape (levels, settings, rounds): a figure around 100."""
-        shape = (max(1, self.cells // self.settings), self.settings, self.rounds)
-        spread = np.full(shape[:2], 0.02)
+    @property
+    def judged(self) -> bool:
+        """Whether its rounds suffice for any claim."""
+        return max(self.rounds, self.most or 0) >= noise.ROUNDS_WITH_FEW or self.cells >= noise.FEW_CELLS
+
+    def figures(self, random: np.random.Generator) -> list[Cells]:
+        """Draw the rounds of each cell by each of PAIRED, around 100; figures scatter independently of each other."""
+        shape = (max(1, self.cells // self.settings), self.settings)
+        more = random.random(shape) < MORE if self.most else np.zeros(shape, bool)
+        rounds = np.where(more, self.most or 0, self.rounds)
+        return [self._cells(rounds, random) for _ in PAIRED]
+
+    def _cells(self, rounds: np.ndarray, random: np.random.Generator) -> Cells:
+        spread = np.full(rounds.shape, 0.02)
         if self.noise == "as published":
-            spread = np.exp(np.log(0.05) + random.normal(size=shape[:2]) * np.log(4) / 1.2816)
+            spread = np.exp(np.log(0.05) + random.normal(size=rounds.shape) * np.log(4) / 1.2816)
+        shape = (*rounds.shape, int(rounds.max()))
         drawn = (
             random.standard_t(3, size=shape) / np.sqrt(3) if self.noise == "heavy tails" else random.normal(size=shape)
         )
-        rows = 100 * np.exp(spread[..., None] * drawn)
-        rows[0, 0] *= 1 + self.lead
-        return rows
+        values = 100 * np.exp(spread[..., None] * drawn)
+        values[0, 0] *= 1 + self.lead
+        return [
+            [list(cell[:count]) for cell, count in zip(*level, strict=True)]
+            for level in zip(values, rounds, strict=True)
+        ]
 
 
-def claimed(rows: np.ndarray) -> tuple[list[str | None], list[bool]]:
-    """What is claimed of a page: the leader of each level (None: none), and which neighbours differ."""
-    known = noise.noise([list(cell) for level in rows for cell in level])
-    gaps = [noise.gap({str(name): list(cell) for name, cell in enumerate(level)}, known) for level in rows]
+def claimed(figures: Sequence[Cells]) -> tuple[list[str | None], list[bool]]:
+    """What is claimed of a page: each level's leader by each of FIGURES (None: none), and which neighbours differ."""
+    known = [noise.noise([cell for level in cells for cell in level]) for cells in figures]
+    gaps = [
+        noise.gap({str(name): cell for name, cell in enumerate(level)}, own)
+        for cells, own in list(zip(figures, known, strict=True))[: len(FIGURES)]
+        for level in cells
+    ]
     leads = noise.rejected([None if g.p is None else g.p if g.every_round else 1.0 for g in gaps])
-    pairs = [noise.ratio(list(one), list(other), known).p for level in rows for one, other in itertools.pairwise(level)]
+    pairs = [
+        noise.ratio(one, other, own).p
+        for cells, own in zip(figures, known, strict=True)
+        for level in cells
+        for one, other in itertools.pairwise(level)
+    ]
     return [g.first if lead else None for g, lead in zip(gaps, leads, strict=True)], noise.rejected(pairs)
 
 
 def rates(page: Page, pages: int, seed: int = 1) -> tuple[float, float]:
     """(share of pages with a false leader, share with a false difference); with a lead the share of pages that find it
-    at its level, and of those with a false leader elsewhere."""
+    at its level by the first figure, and of those with a false leader at another level."""
     random = np.random.default_rng(seed)
     first = second = 0
     for _ in range(pages):
-        leaders, differ = claimed(page.rows(random))
+        figures = page.figures(random)
+        leaders, differ = claimed(figures)
         if page.lead:
             first += leaders[0] == "0"
-            second += any(leaders[1:])
+            second += any(leader for place, leader in enumerate(leaders) if place % len(figures[0]))
         else:
             first += any(leaders)
             second += any(differ)
@@ -111,9 +147,12 @@ def across_rate(page: Page, pages: int, seed: int = 1) -> float:
     random = np.random.default_rng(seed)
     found = 0
     for _ in range(pages):
-        one, other = (page.rows(random).reshape(-1, page.rounds) for _ in range(2))
-        known = noise.noise([list(cell) for cell in (*one, *other)])
-        found += any(noise.rejected([noise.ratio(list(a), list(b), known).p for a, b in zip(one, other, strict=True)]))
+        both = [[list(itertools.chain(*cells)) for cells in page.figures(random)] for _ in range(2)]
+        chances = []
+        for one, other in zip(*both, strict=True):
+            known = noise.noise([*one, *other])
+            chances += [noise.ratio(a, b, known).p for a, b in zip(one, other, strict=True)]
+        found += any(noise.rejected(chances))
     return found / pages
 
 
@@ -122,11 +161,18 @@ def exams() -> Iterator[Exam]:
         yield Exam(targets=targets, measures=measures, questions=questions)
 
 
+ROUNDS = ((2, None), (3, None), (4, None), (8, None), (2, 4), (2, 8))  # of each cell, and of those measured more often
+SHAPES = ((8, 2), (20, 2), (20, 4), (53, 2), (53, 4), (53, 9))  # cells, settings at a level
+
+
 def grid() -> Iterator[Page]:
-    for kind, rounds, (cells, settings) in itertools.product(
-        NOISES, (2, 3, 4, 8), ((8, 2), (20, 2), (20, 4), (53, 2), (53, 4), (53, 9))
-    ):
-        yield Page(cells=cells, settings=settings, rounds=rounds, noise=kind)
+    for kind, (rounds, most), (cells, settings) in itertools.product(NOISES, ROUNDS, SHAPES):
+        yield Page(cells=cells, settings=settings, rounds=rounds, noise=kind, most=most)
+
+
+def told(page: Page) -> str:
+    """Write the rounds of a page's cells: "2", "2 or 4"."""
+    return f"{page.rounds} or {page.most}" if page.most else str(page.rounds)
 
 
 def main() -> None:
@@ -137,13 +183,13 @@ def main() -> None:
         "| noise | rounds | cells | settings at a level | false leader | false difference |\n|---|---|---|---|---|---|"
     )
     for page in grid():
-        leader, difference = rates(page, pages)
-        where = f"{page.noise} | {page.rounds} | {page.cells} | {page.settings}"
-        print(f"| {where} | {leader:.3f} | {difference:.3f} |", flush=True)
+        shown = [f"{rate:.3f}" for rate in rates(page, pages)] if page.judged else ["–", "–"]
+        print(f"| {page.noise} | {told(page)} | {page.cells} | {page.settings} | {' | '.join(shown)} |", flush=True)
     print("\n| noise | rounds | cells | false difference between two experiments |\n|---|---|---|---|")
-    for kind, rounds, cells in itertools.product(NOISES, (2, 4), (10, 53)):
-        rate = across_rate(Page(cells, 1, rounds, kind), pages)
-        print(f"| {kind} | {rounds} | {cells} | {rate:.3f} |", flush=True)
+    for kind, (rounds, most), cells in itertools.product(NOISES, ((2, None), (4, None), (2, 4)), (10, 53)):
+        page = Page(cells, 1, rounds, kind, most=most)
+        shown = f"{across_rate(page, pages):.3f}" if cells > 10 or page.judged else "–"
+        print(f"| {kind} | {told(page)} | {cells} | {shown} |", flush=True)
     print("\n| targets | measures | questions | false difference between answers |\n|---|---|---|---|")
     for exam in exams():
         print(f"| {exam.targets} | {exam.measures} | {exam.questions} | {exam_rate(exam, pages):.3f} |", flush=True)

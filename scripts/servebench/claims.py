@@ -28,7 +28,8 @@ _LOAD = ("mode", "rate")  # of loading; requests per second in an open loop
 _SEARCHED = ("objective", "spans", "gaps", "open", "measurements", "valid", "discarded")
 _ANSWERED = ("met", "next", "next_verdict", "met_above", "valid", "discarded")
 _TOLD = ("first", "second", "differs", "ratio", *_LOAD)
-_SIZE = ("low", "high", "pairs", "apart")
+# parts: of `verdicts.across.PARTS`, those in which settings differ; models: [those of A, those of B], [] if the same.
+_SIZE = ("low", "high", "pairs", "apart", "parts", "models")
 # requests_s: a second with `most` users, due (loop: open) or replied to (closed), by the rounds.
 _SERVED = ("most", "unbroken", "requests_s", "loop")
 # means: by setting, its output, memory, USD for a million tokens and answers; beyond: those that surely miss the line.

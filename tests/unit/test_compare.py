@@ -175,6 +175,30 @@ def test_another_model_prompts_or_workload_get_no_ratio_unless_asked_for() -> No
     assert verdicts(comparison.compare(one, longer)) == {"higher"}, "a longer window is no other work"
 
 
+def test_a_size_across_models_or_prompts_names_what_differs() -> None:
+    one = many()
+    (setting,) = one.plan.settings.values()
+    small = msgspec.structs.replace(setting.model, name="Qwen3-0.6B", quantization="Q8_0")
+    (size, *_) = comparison.compare(one, changed(many(1.5), model=small), ["model"]).sizes
+    assert size.values["parts"] == ["model"]
+    assert size.values["models"] == [["Qwen3-14B Q4_K_M"], ["Qwen3-0.6B Q8_0"]]
+    told = said(size)
+    assert "A and B differ in model. A is Qwen3-14B Q4_K_M; B is Qwen3-0.6B Q8_0." in told["en"]
+    assert "A は Qwen3-14B Q4_K_M、B は Qwen3-0.6B Q8_0 です。" in told["ja"]
+    other = msgspec.structs.replace(setting.model, sha256="b" * 64)
+    (size, *_) = comparison.compare(one, changed(many(1.5), model=other), ["model"]).sizes
+    assert size.values["models"][1] == ["Qwen3-14B (bbbbbbbbbbbb)"], "the same name, another file"
+    short = changed(many(1.5), workload=setting.workload | {"prompts": "en-short"})
+    found = comparison.compare(one, short, ["prompts"])
+    assert (found.sizes[0].values["parts"], found.sizes[0].values["models"]) == (["prompts"], [])
+    assert "A and B differ in prompts." in said(found.sizes[0])["en"]
+    assert "A と B では依頼文が異なります。" in said(found.sizes[0])["ja"]
+    for pair in found.pairs:
+        assert pair.claim and "workload.prompts" in pair.claim.values["differs"]
+    (same, *_) = comparison.compare(one, many(1.5)).sizes
+    assert (same.values["parts"], same.values["models"]) == ([], []) and "A and B" not in said(same)["en"]
+
+
 def test_settings_are_paired_by_what_they_are_too() -> None:
     one = many()
     found = comparison.compare(one, changed(many(1.5), name="renamed"))

@@ -327,6 +327,7 @@ VALUES: Mapping[str, Any] = {
     **{"persons": [[10, 1.5, 1.6], ["exp:30", 1.0, 1.0]], "hours": 730, "used_percent": 100.0},
     **{"percents": [50.0, 60.0], "stream_tok_s": 90.0, "gb_s": 300.0, "source": "copied"},
     **{"price": 1.42, "minutes": 10, "gib": 23.4, "slots": 16, "base_users": 16},
+    "models": [["Qwen3-14B Q4_K_M"], ["Qwen3-0.6B Q8_0"]],
     **{"pairs": 4, "apart": 2, "round": 2, "output_tok_s": 120.0},
 }
 

@@ -164,7 +164,7 @@ def compare(first: Experiment, second: Experiment, asked: Collection[str] = ()) 
             for m in matched
             for figure in comparable(m.one, m.other)
         ],
-        sizes=list(sizes(found)),
+        sizes=list(sizes(found, matched)),
         differences=list(_differences(first, second, list({(m.one.name, m.other.name): m for m in matched}.values()))),
         only=(len(one) - len(matched), len(other) - len(matched)),
     )

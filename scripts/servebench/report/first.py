@@ -15,6 +15,7 @@ from servebench.claims import Claim
 from servebench.plan import Plan, Setting
 from servebench.report import content
 from servebench.tables.files import Row, rows_of
+from servebench.verdicts.levels import requests_wanted
 from servebench.words.marks import phrase
 from servebench.words.numbers import span
 
@@ -132,7 +133,6 @@ def steps(found: Sequence[Claim], leading: Sequence[Claim]) -> list[tuple[str, M
 
 
 def _steps(found: Sequence[Claim], leading: Sequence[Claim]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    few = [claim for claim in found if claim.kind == "level" and claim.verdict == "few_requests"]
     for claim in leading:
         if claim.kind == "coverage" and claim.verdict != "complete":
             yield claim.verdict, {}
@@ -148,8 +148,8 @@ def _steps(found: Sequence[Claim], leading: Sequence[Claim]) -> Iterator[tuple[s
             yield claim.verdict, {}
         elif claim.kind == "score" and claim.verdict == "not_evaluated_yet":
             yield "unfinished", {}
-    if few:
-        yield "few_requests", {"wanted": few[0].values["wanted"]}
+    if wanted := requests_wanted(found):
+        yield "few_requests", {"wanted": wanted}
     if any(claim.values.get("valid") is False for claim in leading):
         yield "not_valid", {}
 

@@ -56,6 +56,54 @@ def parts(one: Setting, other: Setting) -> list[str]:
     return [part for part in PARTS if part in found]
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Compared:
+    """Hold one figure of a match: in what it differs, its ratio, and what weakens that.
+
+    `apart`: the PARTS that differ without having been asked for, with which there is no `ratio`; `rounds`: the fewer.
+    """
+
+    match: Matched
+    figure: str
+    apart: Sequence[str]
+    differs: Sequence[str]
+    ratio: noise.Ratio | None
+    rounds: int
+    valid: bool
+    marks: Sequence[Mark]
+
+    @property
+    def chance(self) -> float | None:
+        """Return the chance of such a ratio between equals; None where nothing may be concluded."""
+        return self.ratio.p if self.ratio and self.valid else None
+
+    def claim(self, beyond: bool) -> Claim:
+        """Say what the ratio shows; `beyond`: it is beyond repeat noise."""
+        one, other = self.match.one, self.match.other
+        values: dict[str, Any] = {"first": other.name, "second": one.name}
+        if self.ratio is None:
+            verdict = "not_comparable"
+            values["parts"] = self.apart
+        else:
+            values |= {"differs": self.differs, "ratio": self.ratio.ratio, **load_of(one)}
+            verdict = "too_few_repeats" if self.ratio.p is None else "not_valid"
+            if self.chance is not None:
+                values |= {"low": self.ratio.low, "high": self.ratio.high}
+                verdict = "not_beyond_noise" if not beyond else "higher" if self.ratio.ratio > 1 else "lower"
+        return Claim(
+            kind="pair",
+            verdict=verdict,
+            run=one.run,
+            subjects=[other.name, one.name],
+            users=self.match.users,
+            figure=self.figure,
+            values=values,
+            rounds=self.rounds,
+            error_rate=noise.LEVEL if verdict in BEYOND else None,
+            caveats=self.marks,
+        )
+
+
 def across(
     first: Mapping[str, pa.Table],
     second: Mapping[str, pa.Table],
@@ -67,62 +115,49 @@ def across(
     Where model, prompts or workload differ no ratio is given, except across the PARTS in `asked`. Nothing is concluded
     from a level that is not valid (`levels.is_valid`); its ratio is given. Marks name the experiments A and B.
     """
-    one_cells, other_cells = cells(first), cells(second)
-    merged = {("first", *place): rounds for place, rounds in one_cells.items()}
-    merged |= {("second", *place): rounds for place, rounds in other_cells.items()}
+    found = list(_compared(first, second, matched, asked))
+    for one, beyond in zip(found, noise.rejected([own.chance for own in found]), strict=True):
+        yield one.claim(beyond)
+
+
+def _compared(
+    first: Mapping[str, pa.Table], second: Mapping[str, pa.Table], matched: Sequence[Matched], asked: Collection[str]
+) -> Iterator[_Compared]:
+    both = cells(first), cells(second)
+    merged = {(side, *place): rounds for side, own in enumerate(both) for place, rounds in own.items()}
     known = {figure: repeat_noise(merged, figure) for figure in PAIRED}
     settings = [settings_rows(tables) for tables in (first, second)]
-    found: list[tuple[Matched, str, list[str], list[str], noise.Ratio | None, int, bool, list[Mark]]] = []
     for match, figure in ((own, name) for own in matched for name in comparable(own.one, own.other)):
         places = [(setting.run, setting.name, match.users) for setting in (match.one, match.other)]
-        rows = [own.get(place, []) for own, place in zip((one_cells, other_cells), places, strict=True)]
+        rows = [own.get(place, []) for own, place in zip(both, places, strict=True)]
         rounds = [rounds_of(own, figure) for own in rows]
         if not all(rounds):
             continue
         apart = [part for part in parts(match.one, match.other) if part not in asked]
-        ratio = None if apart else noise.ratio(rounds[1], rounds[0], known[figure])
         named = differences(match.one, match.other)
-        named += measured_differences(named, *rows)
         told = [caveats(own, marked.get(place)) for own, marked, place in zip(rows, settings, places, strict=True)]
-        valid = all(map(is_valid, rows, told))
-        weak = [*shared([*told[0], *told[1]]), *lengths_differ({"A": rows[0], "B": rows[1]})]
-        found.append((match, figure, apart, named, ratio, min(map(len, rounds)), valid, weak))
-    chances = [None if ratio is None or not valid else ratio.p for *_, ratio, _, valid, _ in found]
-    for (match, figure, apart, named, ratio, count, valid, weak), beyond in zip(
-        found, noise.rejected(chances), strict=True
-    ):
-        values: dict[str, Any] = {"first": match.other.name, "second": match.one.name}
-        if ratio is None:
-            verdict = "not_comparable"
-            values["parts"] = apart
-        else:
-            values |= {"differs": named, "ratio": ratio.ratio, **load_of(match.one)}
-            verdict = "too_few_repeats" if ratio.p is None else "not_valid"
-            if ratio.p is not None and valid:
-                values |= {"low": ratio.low, "high": ratio.high}
-                verdict = "not_beyond_noise" if not beyond else "higher" if ratio.ratio > 1 else "lower"
-        yield Claim(
-            kind="pair",
-            verdict=verdict,
-            run=match.one.run,
-            subjects=[match.other.name, match.one.name],
-            users=match.users,
+        yield _Compared(
+            match=match,
             figure=figure,
-            values=values,
-            rounds=count,
-            error_rate=noise.LEVEL if verdict in BEYOND else None,
-            caveats=weak,
+            apart=apart,
+            differs=[*named, *measured_differences(named, *rows)],
+            ratio=None if apart else noise.ratio(rounds[1], rounds[0], known[figure]),
+            rounds=min(map(len, rounds)),
+            valid=all(map(is_valid, rows, told)),
+            marks=[*shared([*told[0], *told[1]]), *lengths_differ({"A": rows[0], "B": rows[1]})],
         )
 
 
-def sizes(found: Sequence[Claim]) -> Iterator[Claim]:
-    """Yield by each figure how many times as large it is in the second, by the claims of `across`.
+def sizes(found: Sequence[Claim], matched: Sequence[Matched]) -> Iterator[Claim]:
+    """Yield by each figure how many times as large it is in the second, by the claims of `across` on these matches.
 
     That is said at the number of users where most settings are compared; schedules have connections, not users. A
-    ratio of measurements that are not valid is no size, unless there is no other.
+    ratio of measurements that are not valid is no size, unless there is no other. In which of PARTS the settings differ
+    is named, and the models where these do.
     """
     by_users = [claim for claim in found if "ratio" in claim.values and MODES[claim.values["mode"]].by_users]
     by_users = [claim for claim in by_users if claim.verdict != "not_valid"] or by_users
+    settings = {(match.one.run, match.one.name): match for match in matched}
     for figure in PAIRED:
         known = [claim for claim in by_users if claim.figure == figure]
         levels = [claim.users or 0 for claim in known]
@@ -134,13 +169,28 @@ def sizes(found: Sequence[Claim]) -> Iterator[Claim]:
         apart = sum(claim.verdict in BEYOND for claim in own)
         judged = any("low" in claim.values for claim in own)
         verdict = "beyond_noise" if apart == len(own) else "in_part" if apart else "not_beyond_noise"
+        pairs = [settings[claim.run or "", claim.values["second"]] for claim in own]
+        unlike = {part for match in pairs for part in parts(match.one, match.other)}
         yield Claim(
             kind="size",
             verdict=verdict if judged else "not_judged",
             subjects=[name for claim in own for name in claim.subjects[:1]],
             users=users,
             figure=figure,
-            values={"low": min(ratios), "high": max(ratios), "pairs": len(own), "apart": apart},
+            values={
+                **{"low": min(ratios), "high": max(ratios), "pairs": len(own), "apart": apart},
+                **{"parts": [part for part in PARTS if part in unlike]},
+                "models": _models(pairs) if "model" in unlike else [],
+            },
             rounds=min(claim.rounds or 0 for claim in own),
             caveats=list(dict.fromkeys(weak for claim in own for weak in claim.caveats)),
         )
+
+
+def _models(matched: Sequence[Matched]) -> list[list[str]]:
+    """Name the models of the first experiment's settings and of the second's, by their files if only these differ."""
+    both = [[match.one.model for match in matched], [match.other.model for match in matched]]
+    named = [list(dict.fromkeys(" ".join(filter(None, (m.name, m.quantization))) for m in own)) for own in both]
+    if named[0] != named[1]:
+        return named
+    return [list(dict.fromkeys(f"{m.name} ({(m.sha256 or '–')[:12]})" for m in own)) for own in both]

@@ -135,6 +135,12 @@ def level(setting: Setting, users: int, rounds: Sequence[Row], plan: Plan, setti
     )
 
 
+def requests_wanted(found: Sequence[Claim]) -> int | None:
+    """Return how many requests a window needs, if a level among these claims has too few to be judged; else None."""
+    few = (claim for claim in found if claim.kind == "level" and claim.verdict == "few_requests")
+    return next((int(claim.values["wanted"]) for claim in few), None)
+
+
 def load_of(setting: Setting) -> dict[str, Any]:
     """Return how a setting is loaded: the mode, and the requests per second of an open loop."""
     return {"mode": setting.workload.get("mode", "closed"), "rate": setting.workload.get("rate")}

@@ -23,15 +23,17 @@ FEW_CELLS, ROUNDS_WITH_FEW = 24, 4  # two rounds of fewer cells say too little
 _FEW_VARIANCES = 20  # of fewer cells, how much their variances differ is hardly known
 DRAWS = 4_000
 SEED = 20_261_130  # the null is drawn the same way every time: equal tables give equal claims
-_EQUAL = 1e4  # degrees of freedom from which on all cells share one variance
+# The most degrees of freedom of the typical variance: where all cells seem to repeat alike, single rounds may still lie
+# far off (Student's t with 3 degrees of freedom), and a normal law makes too many claims of them.
+_MOST_WEIGHT = 20.0
 
 
 @dataclass(frozen=True)
 class Noise:
     """Hold the repeat noise of one figure in one experiment: variances of the logs of rounds.
 
-    `prior`: the typical variance; `weight`: its degrees of freedom, large where all cells repeat alike, small where
-    some repeat far worse than others. `cells`: how many cells have repeats; `rounds`: the fewest rounds of these.
+    `prior`: the typical variance; `weight`: its degrees of freedom, 20 where all cells repeat alike, small where some
+    repeat far worse than others. `cells`: how many cells have repeats; `rounds`: the fewest rounds of these.
     """
 
     prior: float
@@ -78,7 +80,8 @@ def noise(cells: Sequence[Rounds]) -> Noise:
     beyond_chance = (
         seen - float(polygamma(1, freedom / 2).mean()) + errors * seen * float(np.sqrt(2 / (len(centred) - 1)))
     )
-    weight = min(2 * _inverse_trigamma(beyond_chance), _EQUAL) if beyond_chance > 0 else _EQUAL
+    weight = 2 * _inverse_trigamma(max(beyond_chance, float(polygamma(1, _MOST_WEIGHT / 2))))
+    weight = min(weight, float(freedom.sum() - freedom.max()))
     prior = float(np.exp(centred.mean() + digamma(weight / 2) - np.log(weight / 2)))
     return Noise(prior=prior, weight=weight, cells=len(repeated), rounds=int(freedom.min()) + 1)
 
@@ -87,7 +90,7 @@ def _inverse_trigamma(value: float) -> float:
     from scipy.optimize import brentq
     from scipy.special import polygamma
 
-    return float(brentq(lambda y: float(polygamma(1, y)) - value, 1e-3, _EQUAL)) if value > 1e-4 else _EQUAL
+    return float(brentq(lambda y: float(polygamma(1, y)) - value, 1e-3, _MOST_WEIGHT))
 
 
 @lru_cache(maxsize=256)
@@ -160,15 +163,21 @@ class Ratio:
 
 
 def ratio(one: Rounds, other: Rounds, known: Noise) -> Ratio:
-    """Compare a figure of two settings, by the rounds of each."""
+    """Compare a figure of two settings, by the rounds of each.
+
+    Student's t with the degrees of freedom of the setting that has fewer: never too ready, and it has a tail for a
+    family of any size.
+    """
+    from scipy.special import stdtr, stdtrit
+
     size = float(np.mean(np.log(one)) - np.mean(np.log(other)))
     rounds = min(len(one), len(other))
     if not known.known or rounds < 2:
         return Ratio(ratio=float(np.exp(size)))
     error = float(np.sqrt(known.variance(one) / len(one) + known.variance(other) / len(other)))
-    null = _null(2, rounds, known.weight)
-    reach = error * float(np.quantile(null, 1 - LEVEL))
-    p = _chance(abs(size) / error, null)
+    freedom = known.weight + rounds - 1
+    reach = error * float(stdtrit(freedom, 1 - LEVEL / 2))
+    p = 2 * float(stdtr(freedom, -abs(size) / error))
     return Ratio(float(np.exp(size)), low=float(np.exp(size - reach)), high=float(np.exp(size + reach)), p=p)
 
 

@@ -59,6 +59,7 @@ def _said(claim: Claim, language: str) -> str:
         "absent",
         "excluded",
         "discarded",
+        *(("parts", "models") if claim.kind == "size" else ()),
     )
     also_said = labels()["claims"]["also"] | (labels()["claims"]["also"]["at_rates"] if claim.kind == "rate" else {})
     for name in also:
@@ -168,6 +169,8 @@ def _values(claim: Claim, language: str) -> dict[str, str]:
         filled |= {"sense": sense if values["lower_is_better"] else ""}
     if "parts" in values:
         filled |= {"parts": comma.join(words(f"claims.parts.{part}")[language] for part in values["parts"])}
+    if models := values.get("models"):
+        filled |= dict(zip(("model_a", "model_b"), map(comma.join, models), strict=True))
     if "differs" in values:
         filled |= {"differs": differs(values["differs"])[language]}
     if "reasons" in values:
