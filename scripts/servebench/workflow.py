@@ -125,6 +125,7 @@ class Targets:
     layout: Layout
     further: Sequence[Sequence[Any]] = ()  # what searches have measured beyond the planned rounds (`_further`)
     asked: Mapping[str, str] = field(default_factory=dict)  # the resources that the profile gives to all jobs
+    in_job: bool = False  # whether this process is a cluster's job rather than the run that submits jobs
 
     @property
     def settings(self) -> Iterator[Setting]:
@@ -313,7 +314,7 @@ class Targets:
         """
         return {
             **({"cpus_per_task": sum(setting.cpus.values())} if setting.cpus else {}),
-            **_gpus(ADAPTERS[setting.engine.kind].gpus(setting), self.asked),
+            **_gpus(ADAPTERS[setting.engine.kind].gpus(setting), self.asked, in_job=self.in_job),
             "url": int(setting.engine.kind == "url"),
             "nodes": 1,
             "runtime": min(minutes, self.plan.runtime.job_minutes or minutes),
@@ -477,7 +478,8 @@ def load(config: Mapping[str, Any], workflow: Any) -> Targets:
         users = inventory.searched_users(plan, layout.results)
         os.environ[SEARCHED] = planning.canonical([users, _further(plan, layout)])
     users, further = json.loads(os.environ[SEARCHED])
-    targets = Targets(inventory.with_users(plan, users), layout, further, _asked(workflow))
+    in_job = not workflow.is_main_process
+    targets = Targets(inventory.with_users(plan, users), layout, further, _asked(workflow), in_job)
     if workflow.is_main_process:
         targets.drop_damaged_plan()
     return targets
@@ -490,16 +492,16 @@ def _asked(workflow: Any) -> dict[str, str]:
     return {name: value.strip("'\"") for name, _, value in given}
 
 
-def _gpus(count: int, asked: Mapping[str, str]) -> dict[str, int | str]:
+def _gpus(count: int, asked: Mapping[str, str], *, in_job: bool) -> dict[str, int | str]:
     """Return the resources that ask for so many GPUs, in the way that the profile asks for all jobs.
 
-    SLURM refuses `--gpus` beside a `--gres` that names the type of the GPUs; its plugin refuses a type with a hyphen.
+    SLURM refuses `--gpus` beside a `--gres` that names the type of the GPUs. Its plugin refuses a type with a hyphen in
+    `gpu_model` and in `gres`, and hands on a `gpu` that is a text as it stands; its job's step takes a number only.
     """
     gres = re.fullmatch(r"gpu(?::([^:,]*[^:,0-9][^:,]*))?(?::\d+)?", asked.get("gres", ""))
     kind = (gres and gres[1]) or asked.get("gpu_model", "")
     if count and "-" in kind:
-        extra = f"{asked.get('slurm_extra', '')} -G {kind}:{count}".strip()
-        return {"gpu": 0, "gpu_model": "", "gres": "", "slurm_extra": extra}
+        return {"gpu": count if in_job else f"{kind}:{count}", "gpu_model": "", "gres": ""}
     if gres:
         return {"gpu": 0, "gres": ":".join(filter(None, ("gpu", gres[1], str(count)))) if count else ""}
     return {"gpu": count}

@@ -97,12 +97,12 @@ def test_a_job_asks_for_gpus_and_cpus_and_no_more_time_than_the_longest_job_has(
         ({"gres": "gpu:h100"}, {"gpu": 0, "gres": "gpu:h100:1"}),
         ({"gres": "shard:2"}, {"gpu": 1}),
         (
-            {"gpu_model": "a100-sxm4-80gb", "slurm_extra": "--exclusive"},
-            {"gpu": 0, "gpu_model": "", "gres": "", "slurm_extra": "--exclusive -G a100-sxm4-80gb:1"},
+            {"gpu_model": "a100-sxm4-80gb"},
+            {"gpu": "a100-sxm4-80gb:1", "gpu_model": "", "gres": ""},
         ),
         (
             {"gres": "gpu:a100-sxm4-80gb:1"},
-            {"gpu": 0, "gpu_model": "", "gres": "", "slurm_extra": "-G a100-sxm4-80gb:1"},
+            {"gpu": "a100-sxm4-80gb:1", "gpu_model": "", "gres": ""},
         ),
     ],
 )
@@ -110,6 +110,11 @@ def test_gpus_are_asked_for_as_the_profile_does(quick, profile, asked):
     job = next(iter(dataclasses.replace(quick, asked=profile).jobs()))
     kinds = ("gpu", "gpu_model", "gres", "slurm_extra")
     assert {name: value for name, value in job.resources.items() if name in kinds} == asked
+
+
+def test_the_step_inside_a_job_asks_for_a_number_of_gpus(quick):
+    inside = dataclasses.replace(quick, asked={"gpu_model": "a100-sxm4-80gb"}, in_job=True)
+    assert {(job.resources["gpu"], job.resources["gpu_model"]) for job in inside.jobs()} == {(1, "")}
 
 
 def test_a_server_elsewhere_takes_the_turn_of_urls_and_no_gpu_and_no_file():
