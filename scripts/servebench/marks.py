@@ -58,6 +58,8 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "foreign_use_partly_unknown": ("known", "samples"),
     # a claim (verdicts)
     "cached_prompts": ("percent",),
+    "short_replies": ("tokens",),
+    "discarded_before": ("setting", "measurements"),
     "measured_unlike": ("first", "others", "differs"),
     "reply_lengths_differ": ("shortest", "shortest_tokens", "longest", "longest_tokens"),
     # an evaluated target (tables.evaluated)

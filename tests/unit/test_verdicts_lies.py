@@ -639,6 +639,90 @@ def test_a_miss_while_the_device_was_throttled_is_no_sure_miss_and_outdoes_nobod
     assert only(found, "outdone").verdict == "fewer_users"
 
 
+def test_replies_of_three_tokens_lead_and_serve_nobody_without_a_word() -> None:
+    plan = plan_of(dict.fromkeys(NAMES, USERS))
+    found = concluded(plan, many(plan, {"llama-np16": 100.0, "llama-np64": 300.0}, output_tokens_p50=3.0))
+    for claim in (
+        only(found, "level", users=8, subjects=["llama-np64"]),
+        only(found, "capacity", subjects=["llama-np64"]),
+        only(found, "leader", users=8, figure="output_tok_s"),
+        only(found, "choice", users=8),
+        only(found, "outdone"),
+        only(found, "pair", users=8, figure="user_tok_s"),
+    ):
+        assert mark("short_replies", tokens=3.0) in claim.caveats
+        assert "short replies: 3 tokens" in said(claim)["en"] and "応答が短い：3 トークン" in said(claim)["ja"]
+    long = concluded(plan, many(plan, {"llama-np16": 100.0, "llama-np64": 300.0}, output_tokens_p50=16.0))
+    assert not [claim for claim in long for caveat in claim.caveats if caveat.kind == "short_replies"]
+
+
+def test_a_setting_measured_on_a_faster_machine_than_the_run_began_on_leads_and_outdoes_nobody() -> None:
+    plan = plan_of(dict.fromkeys(NAMES, USERS))
+    rows = many(plan, {"llama-np16": 100.0}) + many(plan, {"llama-np64": 300.0}, fingerprint="faster", machine="B200")
+    found = concluded(plan, rows)
+    assert not [claim for claim in found if claim.kind in ("pair", "outdone")]
+    leader, choice = only(found, "leader", users=8, figure="output_tok_s"), only(found, "choice", users=8)
+    assert (leader.verdict, leader.values["first"], leader.values["excluded"]) == (
+        *("only_one", "llama-np16"),
+        ["llama-np64"],
+    )
+    assert (choice.verdict, choice.values["choose"]) == ("only_one", ["llama-np16"])
+    level = only(found, "level", users=8, subjects=["llama-np64"])
+    assert level.values["valid"] is False and "mixed machines" in said(level)["en"]
+
+
+@pytest.mark.parametrize("whose", NAMES)
+def test_a_lead_after_measurements_were_discarded_says_whose(whose: str) -> None:
+    """Whether the slow rounds of the first were discarded or the fast ones of the other, nobody can tell any more."""
+    plan = plan_of(dict.fromkeys(NAMES, USERS))
+    thrown = [
+        dict.fromkeys(SCHEMAS["discarded"].names)
+        | {"run": "main", "setting": whose, "users": 8, "round": 1, "why": "not as expected"}
+        | {"discarded_at": "2026-11-30T10:00:00+00:00"}
+        for _ in range(3)
+    ]
+    rows = many(plan, {"llama-np16": 100.0, "llama-np64": 300.0})
+    found = concluded(plan, rows, discarded=table("discarded", thrown))
+    for claim in (
+        only(found, "leader", users=8, figure="output_tok_s"),
+        only(found, "choice", users=8),
+        only(found, "outdone"),
+        only(found, "pair", users=8, figure="output_tok_s"),
+    ):
+        assert mark("discarded_before", setting=whose, measurements=3) in claim.caveats
+        assert f"3 earlier measurements of {whose}" in said(claim)["en"]
+        assert f"破棄した測定：{whose} の同じ条件の測定 3 件" in said(claim)["ja"]
+    elsewhere = only(found, "leader", users=4, figure="output_tok_s")
+    assert "discarded_before" not in {caveat.kind for caveat in elsewhere.caveats}
+
+
+def test_more_output_outdoes_nobody_while_a_speed_is_not_known() -> None:
+    """Every reply of the second round came in one piece: who has twice the output may be slower for each user."""
+    plan = plan_of(dict.fromkeys(NAMES, USERS))
+    rows = many(plan, {"llama-np16": 100.0, "llama-np64": 200.0})
+    whole = [r | {"user_tok_s": None} if (r["setting"], r["round"]) == ("llama-np64", 2) else r for r in rows]
+    assert only(concluded(plan, rows), "outdone").subjects == ["llama-np16", "llama-np64"]
+    found = concluded(plan, whole)
+    assert not [claim for claim in found if claim.kind == "outdone"]
+    speed = only(found, "leader", users=8, figure="user_tok_s")
+    assert (speed.verdict, speed.values["excluded"]) == ("only_one", ["llama-np64"])
+
+
+def test_a_machine_that_warms_up_from_round_to_round_makes_no_leader() -> None:
+    """All settings gain 30 % from the first round to the second; one seems 5 % ahead in each."""
+    plan = plan_of(dict.fromkeys(NAMES, USERS))
+    rows = [
+        row(plan, name, n, r, output_tok_s=base * n * (1, 1.3)[r - 1])
+        for name, base in zip(NAMES, (100.0, 105.0), strict=True)
+        for n in USERS
+        for r in (1, 2)
+    ]
+    found = concluded(plan, rows)
+    assert {claim.verdict for claim in found if claim.kind == "leader"} == {"tied"}
+    assert {claim.verdict for claim in found if claim.kind == "pair"} == {"not_beyond_noise"}
+    assert "unstable_rounds" in {m.kind for m in only(found, "level", users=8, subjects=["llama-np16"]).caveats}
+
+
 def test_more_rounds_than_planned_are_counted_as_they_are() -> None:
     """A search for a capacity measures what it is not sure of more often than the plan says."""
     plan = plan_of(dict.fromkeys(NAMES, (8,)))

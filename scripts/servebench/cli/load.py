@@ -63,7 +63,6 @@ _SHOWN = (
     ("backlog_end", "backlog at the end", "{}"),
     ("line_confidence", "confidence in the target's p95", "{:.1%}"),
 )
-_SHORT = 16  # tokens of a reply below which its speed says little
 _CLIENT = (
     ("client_cpu_ratio", "CPU of the busiest process", "{:.1%}"),
     ("client_loop_lag_p99_s", "event-loop lag p99", "{:.4f} s"),
@@ -335,8 +334,6 @@ def _print_summary(
     console.print(table)
     if remedy := calibrating(known, meta.users, processes):
         console.print(f"this client's error is measured, once, by: {remedy}", highlight=False, soft_wrap=True)
-    if (tokens := found["output_tokens_p50"]) and tokens < _SHORT:
-        console.print(spoken("load.short", tokens=f"{tokens:.0f}")["en"], highlight=False, soft_wrap=True)
     if turns := by_turn(measured.requests):
         console.print(_turns_table(turns))
     if meta.prompts and meta.prompts.skipped:

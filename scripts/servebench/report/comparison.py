@@ -125,8 +125,8 @@ def read(name: str) -> Experiment:
         raise NothingToCompare(
             f"{name}: is neither a folder with a plan.json or a summary.json nor an experiment under results/"
         )
-    found = tables.read_all(Layout(folder).tables, ("settings", "measurements"))
-    if len(found) < 2:
+    found = tables.read_all(Layout(folder).tables, ("settings", "measurements", "discarded"))
+    if not {"settings", "measurements"} <= found.keys():
         raise NothingToCompare(f"{folder}/tables: does not exist yet; run snakemake for this experiment first")
     return Experiment(folder=folder, plan=planning.read(Layout(folder).plan), tables=found)
 

@@ -21,10 +21,9 @@ from servebench.verdicts.leaders import (
     lengths_differ,
     repeat_noise,
     rounds_of,
-    settings_rows,
     shared,
 )
-from servebench.verdicts.levels import caveats, cells, is_valid, load_of
+from servebench.verdicts.levels import cells, compared_marks, is_valid, load_of
 
 # What makes two measurements different work; a ratio across it is only given when it is asked for by name.
 PARTS = ("model", "prompts", "workload")
@@ -126,7 +125,7 @@ def _compared(
     both = cells(first), cells(second)
     merged = {(side, *place): rounds for side, own in enumerate(both) for place, rounds in own.items()}
     known = {figure: repeat_noise(merged, figure) for figure in PAIRED}
-    settings = [settings_rows(tables) for tables in (first, second)]
+    marks = compared_marks(first, "A"), compared_marks(second, "B")
     for match, figure in ((own, name) for own in matched for name in comparable(own.one, own.other)):
         places = [(setting.run, setting.name, match.users) for setting in (match.one, match.other)]
         rows = [own.get(place, []) for own, place in zip(both, places, strict=True)]
@@ -135,7 +134,7 @@ def _compared(
             continue
         apart = [part for part in parts(match.one, match.other) if part not in asked]
         named = differences(match.one, match.other)
-        told = [caveats(own, marked.get(place)) for own, marked, place in zip(rows, settings, places, strict=True)]
+        told = [own.get(place, []) for own, place in zip(marks, places, strict=True)]
         yield _Compared(
             match=match,
             figure=figure,

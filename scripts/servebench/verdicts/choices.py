@@ -24,7 +24,7 @@ from servebench.plan import Plan, Setting, canonical
 from servebench.tables.files import Row, rows_of
 from servebench.verdicts import noise
 from servebench.verdicts.leaders import repeat_noise, rounds_of, weakened, work
-from servebench.verdicts.levels import caveats, cells, is_unlike, is_valid, over_rounds
+from servebench.verdicts.levels import cells, compared_marks, is_unlike, is_valid, over_rounds
 
 FIGURE = "output_tok_s"
 # A setting that outdoes another is nowhere worse by more than DRIFT; of TTFT, less is better.
@@ -116,7 +116,7 @@ def worth_more_rounds(found: Sequence[Claim], plan: Plan, run: str) -> Claim | N
 def _jobs(tables: Mapping[str, pa.Table], plan: Plan, scores: Sequence[Claim]) -> list[list[_Option]]:
     """Group the settings that have users to vary by what they are asked; a job of one setting leaves no choice."""
     measured, line = cells(tables), Objective.of(plan.line)
-    rows = {(row["run"], row["setting"], row["users"]): row for row in rows_of(tables, "settings")}
+    noted = compared_marks(tables)
     memories = {(row["run"], row["setting"]): row for row in rows_of(tables, "memory")}
     costs: dict[tuple[str, str], dict[int, Row]] = defaultdict(dict)
     for row in rows_of(tables, "cost"):
@@ -127,7 +127,7 @@ def _jobs(tables: Mapping[str, pa.Table], plan: Plan, scores: Sequence[Claim]) -
         if setting.scheduled:
             continue
         evidence = {users: {row["round"]: line.outcome(row) for row in found} for users, found in own.items()}
-        marks = {n: caveats(found, rows.get((setting.run, setting.name, n))) for n, found in own.items()}
+        marks = {n: noted[setting.run, setting.name, n] for n in own}
         found_at = answer(evidence, paced=setting.paced)
         option = _Option(
             setting=setting,
@@ -250,7 +250,9 @@ def _outdone(jobs: Sequence[Sequence[_Option]], known: noise.Noise, plan: Plan) 
             values=(values if more else {"by": one.name, "at": values["at"]}) | {"memory_compared": memory},
             rounds=plan.rounds,
             error_rate=noise.LEVEL,
-            caveats=list({m.kind: m for at in shared for m in _weakened([one, other], at)}.values()),
+            caveats=list(
+                {(m.kind, m.values.get("setting")): m for at in shared for m in _weakened([one, other], at)}.values()
+            ),
             rows=[f"{o.setting.run}/{o.name}/{users}" for o in (other, one) for users in sorted(o.levels)],
         )
 
@@ -275,14 +277,17 @@ def _shared(one: _Option, other: _Option) -> list[int]:
 
 
 def _worse_in_nothing(one: _Option, other: _Option) -> bool:
-    """Return whether nothing speaks for the other: neither speed, TTFT, memory nor answers that may be better."""
-    for users in _shared(one, other):
-        for figure in _FASTER:
-            rounds = [rounds_of(option.levels[users], figure) for option in (one, other)]
-            if all(rounds) and _mean(rounds[0]) < _mean(rounds[1]) / (1 + DRIFT):
-                return False
-        waits = [rounds_of(option.levels[users], _SOONER) for option in (one, other)]
-        if all(waits) and _mean(waits[0]) > _mean(waits[1]) * (1 + DRIFT):
+    """Return whether nothing speaks for the other: neither speed, TTFT, memory nor answers that may be better.
+
+    A figure that some round of either lacks may be better.
+    """
+    for users, figure in itertools.product(_shared(one, other), (*_FASTER, _SOONER)):
+        levels = [option.levels[users] for option in (one, other)]
+        rounds = [rounds_of(level, figure) for level in levels]
+        if list(map(len, rounds)) != list(map(len, levels)):
+            return False
+        less, more = map(_mean, rounds if figure in _FASTER else reversed(rounds))
+        if less < more / (1 + DRIFT):
             return False
     needs, needed = _gib(one), _gib(other)
     if needs is None or needed is None:

@@ -12,25 +12,31 @@ from servebench.claims import Claim
 from servebench.marks import Mark, mark
 from servebench.plan import Plan, Setting, canonical
 from servebench.plan.differences import differences, measured_differences
-from servebench.tables.files import Row, rows_of
+from servebench.tables.files import Row
 from servebench.verdicts import noise
-from servebench.verdicts.levels import Cell, caveats, cells, is_valid, load_of, weighing
+from servebench.verdicts.levels import Cell, cells, compared_marks, is_valid, load_of, weighing
 from servebench.verdicts.noise import Noise
 
 FIGURES = ("output_tok_s", "user_tok_s")  # higher is better
 PAIRED = (*FIGURES, "ttft_p95_s")  # figures by which two settings are compared
 # Keys of a workload that say how the load is measured, not what it sends.
 ONLY_MEASURED = ("window_s", "warmup_s", "min_targets", "keep_text", "tokenizer", "spread_s", "connect_timeout_s")
+_SHARED = (
+    "cached_prompts",
+    "few_requests",
+    "short_replies",
+    "discarded_before",
+)  # marks of one side that weaken a comparison
 ALIKE = 1.2  # settings whose mean reply lengths differ by more than this factor did different work
 
 
 def leaders(tables: Mapping[str, pa.Table], plan: Plan, judged: Sequence[Claim]) -> Iterator[Claim]:
     """Yield a claim for each figure, run and number of users; all of an experiment are tested as one family."""
-    measured, rows = cells(tables), settings_rows(tables)
+    measured, marks = cells(tables), compared_marks(tables)
     missed = {(c.run, c.subjects[0], c.users) for c in judged if c.verdict in ("missed", "failed")}
     known = {figure: repeat_noise(measured, figure) for figure in FIGURES}
     fields = [
-        _Field(run, users, figure, plan, measured, rows)
+        _Field(run, users, figure, plan, measured, marks)
         for figure in FIGURES
         for run in plan.runs
         for users in sorted({users for s in plan.settings.values() if s.run == run for users in s.users})
@@ -52,11 +58,6 @@ def rounds_of(rounds: Sequence[Row], figure: str) -> list[float]:
     return [row[figure] for row in rounds if row["status"] == "ok" and row[figure]]
 
 
-def settings_rows(tables: Mapping[str, pa.Table]) -> dict[Cell, Row]:
-    """Read the rows of the table `settings`, by run, setting and users."""
-    return {(row["run"], row["setting"], row["users"]): row for row in rows_of(tables, "settings")}
-
-
 class _Field:
     """Hold the settings of one run that compete at one number of users by one figure.
 
@@ -71,12 +72,12 @@ class _Field:
         figure: str,
         plan: Plan,
         measured: Mapping[Cell, Sequence[Row]],
-        rows: Mapping[Cell, Row],
+        marks: Mapping[Cell, Sequence[Mark]],
     ) -> None:
         self.run, self.users, self.figure, self.wanted = run, users, figure, plan.rounds
         own = [setting for setting in plan.settings.values() if setting.run == run]
         there = {s.name: measured.get((run, s.name, users), []) for s in own if users in s.users}
-        self.marks = {name: caveats(found, rows.get((run, name, users))) for name, found in there.items()}
+        self.marks = {name: marks.get((run, name, users), []) for name in there}
         self.settings = {setting.name: setting for setting in own}
         complete = {
             name: found
@@ -161,7 +162,7 @@ def weakened(
         other
         for name in order[1:]
         for other in marks[name]
-        if other.kind == "other_prompt_tokens" and other.values["than"] in order
+        if other.kind == "discarded_before" or (other.kind == "other_prompt_tokens" and other.values["than"] in order)
     ]
     own = {name: measured[name] for name in order}
     return [*found, *_measured_unlike(order, settings, own), *lengths_differ(own)]
@@ -209,7 +210,7 @@ def pairs(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[Claim]:
     All else in which their measurements differ is named too. Where requests come whatever the server does, they decide
     what it puts out, so output is not compared. All pairs and figures are tested as one family.
     """
-    measured, rows = cells(tables), settings_rows(tables)
+    measured, marks = cells(tables), compared_marks(tables)
     known = {figure: repeat_noise(measured, figure) for figure in PAIRED}
     found = []
     for one, other in itertools.combinations(plan.settings.values(), 2):
@@ -217,11 +218,11 @@ def pairs(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[Claim]:
         if one.run != other.run or len(differs) != 1 or differs == ["model"] or work(one) != work(other):
             continue
         for users, figure in itertools.product(sorted(set(one.users) & set(other.users)), comparable(one, other)):
-            fields = [_valid_rounds(measured, rows, s, users, figure, plan.rounds) for s in (other, one)]
+            places = [(s.run, s.name, users) for s in (other, one)]
+            fields = [_valid_rounds(measured.get(p, []), marks.get(p, []), figure, plan.rounds) for p in places]
             if all(fields):
-                both = [measured[s.run, s.name, users] for s in (one, other)]
-                more = measured_differences(differs, *both)
-                more += ["prompt_tokens"] if _prompts_differ(rows, one, other, users) else []
+                more = measured_differences(differs, *(measured[place] for place in reversed(places)))
+                more += ["prompt_tokens"] if _prompts_differ(*(marks[place] for place in places)) else []
                 ratio = noise.ratio(fields[0], fields[1], known[figure])
                 found.append((one, other, users, figure, [*differs, *more], ratio))
     for (one, other, users, figure, named, ratio), beyond in zip(
@@ -244,7 +245,7 @@ def pairs(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[Claim]:
             rounds=plan.rounds,
             error_rate=noise.LEVEL if verdict in ("higher", "lower") else None,
             caveats=[
-                *_shared_caveats(measured, rows, (other, one), users),
+                *shared([weak for s in (other, one) for weak in marks[s.run, s.name, users]]),
                 *lengths_differ({s.name: measured[s.run, s.name, users] for s in (other, one)}),
             ],
             rows=[f"{one.run}/{s.name}/{users}" for s in (other, one)],
@@ -256,39 +257,19 @@ def comparable(one: Setting, other: Setting) -> tuple[str, ...]:
     return tuple(name for name in PAIRED if name != FIGURES[0] or not (one.paced or other.paced))
 
 
-def _shared_caveats(
-    measured: Mapping[Cell, Sequence[Row]], rows: Mapping[Cell, Row], both: Sequence[Setting], users: int
-) -> list[Mark]:
-    """List the marks of either setting of a pair that weaken what is said of both."""
-    places = [(setting.run, setting.name, users) for setting in both]
-    return shared([found for place in places for found in caveats(measured[place], rows.get(place))])
-
-
 def shared(marks: Sequence[Mark]) -> list[Mark]:
     """List those marks of the sides of a comparison that weaken what is said of both."""
-    return list(dict.fromkeys(found for found in weighing(marks) if found.kind in ("cached_prompts", "few_requests")))
+    return list(dict.fromkeys(found for found in weighing(marks) if found.kind in _SHARED))
 
 
-def _prompts_differ(rows: Mapping[Cell, Row], one: Setting, other: Setting, users: int) -> bool:
-    """Whether two settings' servers made different prompts of the same documents."""
-    tokens = []
-    for setting in (one, other):
-        row = rows.get((setting.run, setting.name, users))
-        marks = [found for found in (row["marks"] if row else ()) if found.kind == "other_prompt_tokens"]
-        tokens.append(marks[0].values["tokens"] if marks else 0)
-    return tokens[0] != tokens[1]
+def _prompts_differ(*both: Sequence[Mark]) -> bool:
+    """Whether two settings' servers made different prompts of the same documents, by the marks of each."""
+    tokens = ([found.values["tokens"] for found in marks if found.kind == "other_prompt_tokens"] for marks in both)
+    one, other = (own[0] if own else 0 for own in tokens)
+    return bool(one != other)
 
 
-def _valid_rounds(
-    measured: Mapping[Cell, Sequence[Row]],
-    rows: Mapping[Cell, Row],
-    setting: Setting,
-    users: int,
-    figure: str,
-    wanted: int,
-) -> list[float]:
-    """Return a setting's rounds at a level; [] when the level is incomplete or not valid."""
-    place = setting.run, setting.name, users
-    found = measured.get(place, [])
-    complete = len(own := rounds_of(found, figure)) >= wanted
-    return own if complete and is_valid(found, caveats(found, rows.get(place))) else []
+def _valid_rounds(found: Sequence[Row], marks: Sequence[Mark], figure: str, wanted: int) -> list[float]:
+    """Return the rounds of a level; [] when the level is incomplete or not valid."""
+    own = rounds_of(found, figure)
+    return own if len(own) >= wanted and is_valid(found, marks) else []

@@ -22,6 +22,7 @@ Cell = tuple[str, str, int]  # run, setting, users
 # says so; from MOSTLY_CACHED_PERCENT on, it is another workload. What all prompts share (a system prompt) may be
 # cached: a tenth of a prompt in the H200 experiment, a quarter in the quick start.
 CACHED, WEIGHS_PERCENT, MOSTLY_CACHED_PERCENT = 0.05, 20, 50
+SHORT = 16  # tokens of a reply (median) below which its speed, that of the tokens after the first, says little
 MET_ONCE = "few_rounds"  # the verdict on a level that was met, but in one round only
 
 
@@ -33,13 +34,35 @@ def cells(tables: Mapping[str, pa.Table]) -> dict[Cell, list[Row]]:
     return found
 
 
+def settings_rows(tables: Mapping[str, pa.Table]) -> dict[Cell, Row]:
+    """Read the rows of the table `settings`, by run, setting and users."""
+    return {(row["run"], row["setting"], row["users"]): row for row in rows_of(tables, "settings")}
+
+
 def caveats(rounds: Sequence[Row], settings_row: Row | None) -> list[Mark]:
-    """List what speaks against a level: the marks of its row in `settings`, and cached prompts."""
+    """List what speaks against a level: the marks of its row in `settings`, cached prompts, and short replies."""
     marks = list(settings_row["marks"]) if settings_row else []
     cached = max((row["cached_share"] or 0.0 for row in rounds), default=0.0)
     if cached >= CACHED:
         marks.append(mark("cached_prompts", percent=100 * cached))
+    shortest = min((row["output_tokens_p50"] for row in rounds if row["output_tokens_p50"] is not None), default=SHORT)
+    if shortest < SHORT:
+        marks.append(mark("short_replies", tokens=shortest))
     return marks
+
+
+def compared_marks(tables: Mapping[str, pa.Table], side: str | None = None) -> dict[Cell, list[Mark]]:
+    """List what speaks against each level in a comparison: its caveats, and that earlier measurements were discarded.
+
+    side: how to name the setting whose measurements these were, if not by its name.
+    """
+    rows = settings_rows(tables)
+    found = {place: caveats(rounds, rows.get(place)) for place, rounds in cells(tables).items()}
+    thrown = Counter((row["run"], row["setting"], row["users"]) for row in rows_of(tables, "discarded"))
+    for place, marks in found.items():
+        if count := thrown[place]:
+            marks.append(mark("discarded_before", setting=side or place[1], measurements=count))
+    return found
 
 
 def weighing(marks: Sequence[Mark]) -> list[Mark]:
@@ -161,7 +184,7 @@ def over_rounds(rounds: Sequence[Row], figure: str) -> list[float] | None:
 def levels(tables: Mapping[str, pa.Table], plan: Plan) -> list[Claim]:
     """Make a claim for each planned setting and number of users, in the experiment's order."""
     measured = cells(tables)
-    rows = {(row["run"], row["setting"], row["users"]): row for row in rows_of(tables, "settings")}
+    rows = settings_rows(tables)
     return [
         level(setting, users, measured.get(place, []), plan, rows.get(place))
         for setting in plan.settings.values()

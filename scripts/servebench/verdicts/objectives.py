@@ -24,6 +24,7 @@ from servebench.verdicts.levels import (
     is_valid,
     load_of,
     over_rounds,
+    settings_rows,
     weighing,
 )
 
@@ -33,7 +34,7 @@ def objectives(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[Claim]:
     measured: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in rows_of(tables, "measurements"):
         measured[row["run"], row["setting"]].append(row)
-    marked = {(row["run"], row["setting"], row["users"]): row for row in rows_of(tables, "settings")}
+    marked = settings_rows(tables)
     for setting in plan.settings.values():
         rows = measured[setting.run, setting.name]
         for name, objective in plan.judged_by.items():
@@ -45,7 +46,7 @@ def objectives(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[Claim]:
 def schedules(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[Claim]:
     """Yield a claim for each named objective and each level of a setting that a rate or a trace loads."""
     measured = cells(tables)
-    marked = {(row["run"], row["setting"], row["users"]): row for row in rows_of(tables, "settings")}
+    marked = settings_rows(tables)
     for setting in plan.settings.values():
         own = {place[2]: rows for place, rows in measured.items() if place[:2] == (setting.run, setting.name)}
         if not setting.scheduled:

@@ -12,8 +12,7 @@ import pyarrow as pa
 from servebench.claims import Claim
 from servebench.plan import Plan
 from servebench.tables.files import rows_of
-from servebench.verdicts.leaders import settings_rows
-from servebench.verdicts.levels import caveats, cells, is_valid, weighing
+from servebench.verdicts.levels import caveats, cells, is_valid, settings_rows, weighing
 
 
 def slow(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[Claim]:

@@ -18,7 +18,10 @@ _RANGES = ("requests_s", "ttft_p50_s", "base_ttft_p50_s", "band", "reply_s", "st
 
 
 # Marks that weaken what is concluded itself, and are said with it; the other marks of its rows stand with the rows.
-_WEAKENING = ("measured_unlike", "reply_lengths_differ", "other_prompt_tokens", "cached_prompts", "few_requests")
+_WEAKENING = (
+    *("measured_unlike", "reply_lengths_differ", "other_prompt_tokens", "cached_prompts", "few_requests"),
+    *("short_replies", "discarded_before"),
+)
 
 
 def said(claim: Claim) -> dict[str, str]:
