@@ -73,7 +73,7 @@ def test_two_rounds_of_one_level_separate_nothing_whatever_their_ranges() -> Non
 def test_the_repeats_of_both_together_tell_a_difference_from_chance() -> None:
     assert verdicts(comparison.compare(many(), many(1.5))) == {"higher"}
     assert verdicts(comparison.compare(many(1.5), many())) == {"lower"}
-    found = comparison.compare(many(), many())
+    found = comparison.compare(many(), with_column(many(), "digest", ""))
     assert verdicts(found) == {"not_beyond_noise"}
     assert comparison.counts(found, "output_tok_s") == {"judged": 12, "pairs": 12, "higher": 0, "lower": 0}
     assert {claim.verdict for claim in found.sizes} == {"not_beyond_noise"}
@@ -173,6 +173,15 @@ def test_another_model_prompts_or_workload_get_no_ratio_unless_asked_for() -> No
         assert f"not comparable: other {part}" in page and "比較できない" in page
     longer = changed(many(1.5), workload=setting.workload | {"window_s": 120, "min_targets": 20})
     assert verdicts(comparison.compare(one, longer)) == {"higher"}, "a longer window is no other work"
+
+
+def test_measurements_that_both_experiments_took_from_one_store_are_no_repeats_of_each_other() -> None:
+    """Twelve levels are the same in both; the thirteenth was measured anew: 13 cells of two rounds, not 26."""
+    cells = [{"users": users, "output_tok_s_min": 100.0, "output_tok_s_max": 102.0} for users in range(1, 14)]
+    one = experiment(*cells)
+    other = experiment(*cells[:-1], cells[-1] | {"output_tok_s_min": 150.0, "output_tok_s_max": 153.0})
+    assert verdicts(comparison.compare(one, other)) == {"too_few_repeats"}
+    assert "higher" in verdicts(comparison.compare(one, with_column(other, "digest", "")))
 
 
 def test_a_size_across_models_or_prompts_names_what_differs() -> None:

@@ -11,11 +11,12 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 
-from judged import both, concluded, only, plan_of, row
+from judged import both, concluded, only, plan_of, row, tables_of
 from servebench import claims, verdicts
 from servebench.claims import KINDS, Claim
+from servebench.load.objective import Objective
 from servebench.marks import mark
-from servebench.report import choice
+from servebench.report import choice, first
 from servebench.tables import derived
 from servebench.tables.files import table
 from servebench.verdicts.leaders import FIGURES, PAIRED
@@ -241,6 +242,35 @@ def test_an_answer_is_as_valid_as_the_measurements_at_its_ends(place: tuple[int,
     assert (claim.verdict, claim.users, claim.values["misses"]) == ("bracketed", 16, 32)
     assert claim.values["valid"] == valid
     assert ("not all valid" in said(claim)["en"]) == (not valid)
+
+
+def test_the_first_screen_names_for_each_objective_the_setting_that_keeps_it_for_the_most_users() -> None:
+    """One setting is quick with few users, the other keeps a loose limit for many."""
+    plan = plan_of({"llama-np4": (4, 8, 16), "llama-np64": (4, 8, 16)})
+    limits = {"quick": 0.3, "brisk": 0.6, "loose": 1.5, "patient": 5.0}
+    objectives = {name: Objective(limits={"ttft_p95_s": limit}, min_targets=20) for name, limit in limits.items()}
+    plan = msgspec.structs.replace(plan, objectives=objectives, searched=tuple(plan.settings))
+    waits = {"llama-np4": (0.1, 2.6, 9.0), "llama-np64": (0.45, 1.0, 1.2)}
+    rows = [
+        row
+        for name, own in waits.items()
+        for users, ttft in zip((4, 8, 16), own, strict=True)
+        for row in both(plan, name, users, ttft_p50_s=ttft / 2, ttft_p95_s=ttft, e2e_mean_s=5.0)
+    ]
+    found = concluded(plan, rows)
+    told = {
+        claim.values["objective"]: (claim.subjects, claim.users)
+        for claim in verdicts.headline(found)
+        if claim.kind == "objective"
+    }
+    assert told == {
+        **{"line": (["llama-np64"], 16), "quick": (["llama-np4"], 4), "brisk": (["llama-np4"], 4)},
+        **{"loose": (["llama-np64"], 16), "patient": (["llama-np64"], 16)},
+    }
+    shown = first.first({**tables_of(plan, rows), "verdicts": claims.table(found)}, plan, "main")
+    (many,) = [answer["claims"] for answer in shown["answers"] if answer["question"] == "many"]
+    assert [claim.kind for claim in many] == [*["objective"] * 5, "people"], "none is cut off"
+    assert (many[0].values["objective"], many[-1].subjects, shown["number"]["users"]) == ("line", ["llama-np64"], 16)
 
 
 @pytest.mark.parametrize(("open_", "most"), [([], True), ([4], True), ([12], False)])

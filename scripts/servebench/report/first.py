@@ -31,7 +31,7 @@ CHOSEN = "h-choice"  # where the rest of an answer is that says which setting to
 VERDICTS = ("lower", "higher", "none_detected", "too_few_questions", "not_judged")  # of scores, as they are told
 # Verdicts that leave open which setting is ahead.
 RANKLESS = {"leader": ("tied", "ahead_in_every_round", "one_round"), "choice": ("not_told_apart",)}
-MOST = 3  # claims of a kind on the first screen
+MOST = 3  # claims of a kind on the first screen; of objectives each is answered
 
 
 def first(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> dict[str, Any]:
@@ -65,7 +65,11 @@ def number(claim: Claim) -> dict[str, Any]:
 
 def _answer(name: str, own: Sequence[Claim]) -> dict[str, Any]:
     chosen = any(claim.kind == "choice" for claim in own)
-    return {"question": name, "claims": own[:MOST], "where": CHOSEN if chosen else WHERE[name]}
+    kinds = [claim.kind for claim in own]
+    few = [
+        claim for place, claim in enumerate(own) if claim.kind == "objective" or kinds[:place].count(claim.kind) < MOST
+    ]
+    return {"question": name, "claims": few, "where": CHOSEN if chosen else WHERE[name]}
 
 
 def scores(tables: Mapping[str, pa.Table], found: Sequence[Claim]) -> dict[str, Any] | None:

@@ -58,18 +58,20 @@ def headline(found: Sequence[Claim]) -> list[Claim]:
     """Pick the claims that a reader needs first.
 
     These are what failed, is missing or was discarded, the most users that any setting serves and the people they stand
-    for (of a schedule: whether it met the line and each objective), which setting is ahead at the level where most
-    settings compete (where capacities were searched for, first of all which setting to run for the most users), and
-    how the answers compare.
+    for (of a schedule: whether it met the line and each objective), for each named objective the setting that keeps it
+    for the most users, which setting is ahead at the level where most settings compete (where capacities were searched
+    for, first of all which setting to run for the most users), and how the answers compare.
     """
-    served = sorted(
-        (claim for claim in found if claim.kind == "capacity"),
-        key=lambda claim: (not claim.values["valid"], -(claim.users or 0)),
-    )[:1]
-    # Where the setting's users were searched for, the answer says how sure it is, and that of each named objective.
+    served = _most([claim for claim in found if claim.kind == "capacity"])
+    searched = [claim for claim in found if claim.kind == "objective"]
+    names = dict.fromkeys(claim.values["objective"] for claim in searched)
     within = [
-        claim for claim in found if claim.kind == "objective" and [claim.subjects] == [c.subjects for c in served]
+        best for name in names for best in _most([claim for claim in searched if claim.values["objective"] == name])
     ]
+    # Where the setting's users were searched for, the answer says how sure it is.
+    sure = [claim for claim in searched if claim.values["objective"] == LINE]
+    if not served or served[0].subjects in [claim.subjects for claim in sure]:
+        served = _most(sure)
     ahead = [claim for claim in found if claim.kind == "leader" and claim.figure == "output_tok_s"]
     chosen = _chosen(found)
     scores = [claim for claim in found if claim.kind == "score"]
@@ -77,14 +79,19 @@ def headline(found: Sequence[Claim]) -> list[Claim]:
     return [
         *(claim for claim in found if claim.kind == "coverage" and _lacking(claim)),
         *chosen,
-        *(() if any(claim.values["objective"] == LINE for claim in within) else served),
-        *within,
+        *served,
+        *(claim for claim in within if claim not in served),
         *(claim for claim in found if claim.kind == "level" and not MODES[claim.values["mode"]].by_users),
         *(claim for claim in found if claim.kind == "schedule"),
         *(claim for claim in found if claim.kind == "people" and [claim.subjects] == [c.subjects for c in served]),
         *([] if chosen else sorted(ahead, key=_telling)[:1]),
         *(telling or scores[:1]),
     ]
+
+
+def _most(found: Sequence[Claim]) -> list[Claim]:
+    """Pick the claim of the most users, by valid measurements if there are any; [] of none."""
+    return sorted(found, key=lambda claim: (not claim.values["valid"], -(claim.users or 0)))[:1]
 
 
 def _chosen(found: Sequence[Claim]) -> list[Claim]:

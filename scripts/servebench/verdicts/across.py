@@ -123,8 +123,13 @@ def _compared(
     first: Mapping[str, pa.Table], second: Mapping[str, pa.Table], matched: Sequence[Matched], asked: Collection[str]
 ) -> Iterator[_Compared]:
     both = cells(first), cells(second)
-    merged = {(side, *place): rounds for side, own in enumerate(both) for place, rounds in own.items()}
-    known = {figure: repeat_noise(merged, figure) for figure in PAIRED}
+    # What both experiments took from the same store was repeated once, not twice.
+    repeats = {
+        tuple((row["digest"] or (side, *place), *map(row.get, PAIRED)) for row in rounds): rounds
+        for side, own in enumerate(both)
+        for place, rounds in own.items()
+    }
+    known = {figure: repeat_noise(repeats, figure) for figure in PAIRED}
     marks = compared_marks(first, "A"), compared_marks(second, "B")
     for match, figure in ((own, name) for own in matched for name in comparable(own.one, own.other)):
         places = [(setting.run, setting.name, match.users) for setting in (match.one, match.other)]
