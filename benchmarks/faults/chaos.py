@@ -62,9 +62,9 @@ CONFIG = {
 }
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 WEIGHTS = {"load worker": 4, "engine": 2}  # others: 1, so that a session lives for some faults
-FIRST_S = 6.0  # at most, of a session's first signal
-BETWEEN_S = 0.3  # two signals, on average
-PATIENCE_S = 120.0
+FIRST_S = 3.0  # at most, of a session's first signal
+BETWEEN_S = 0.2  # two signals, on average
+PATIENCE_S = 600.0  # at the lowest priority on a busy machine
 FRESH, SNAKEMAKE = 0.05, 0.02  # shares of the sessions
 FORKED = {module.__name__: module.main for module in (worker, sampler)}
 executed = subprocess._fork_exec  # type: ignore[attr-defined]
@@ -75,7 +75,7 @@ def forked(words: list[bytes | str], *given: Any) -> int:
     argv = [os.fsdecode(word) for word in words]
     if argv[1:2] != ["-m"] or argv[2] not in FORKED:
         return int(executed(words, *given))
-    (_, _, kept, _, _, read, _, _, write, _, error, *_), group = given, given[15]
+    (_, _, kept, _, _, read, _, _, write, _, error, _, told, *_), group = given, given[15]
     if child := os.fork():
         return child
     Path("/proc/self/comm").write_text(argv[2].rpartition(".")[2], encoding="ascii")
@@ -85,10 +85,12 @@ def forked(words: list[bytes | str], *given: Any) -> int:
         if source >= 0:
             os.dup2(source, target)
     last = 2
-    for descriptor in (*sorted(kept), 2**16):
+    for descriptor in (*sorted({*kept} - {told}), 2**16):
         os.closerange(last + 1, descriptor)
         last = descriptor
     sys.argv = argv[2:]
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     ended(FORKED[argv[2]])
 
 
@@ -119,6 +121,7 @@ def kind(process: psutil.Process, root: psutil.Process) -> str:
 class Chaos:
     def __init__(self, folder: Path, seed: int) -> None:
         os.chdir(folder)
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's job in the background ignores
         self.folder, self.random = folder, random.Random(seed)
         os.environ.update({"SERVEBENCH_LOCKS": str(folder / "locks"), "CUDA_VISIBLE_DEVICES": ""})
         (folder / "chaos.json").write_text(json.dumps(CONFIG), encoding="utf-8")
@@ -142,7 +145,6 @@ class Chaos:
         verb = self.verb(job)
         drawn = self.random.random()
         self.counts["sessions"] += 1
-        sys.stdout.flush()
         if drawn < FRESH + SNAKEMAKE:
             command = [sys.executable, "-m", "servebench", *verb]
             if drawn < SNAKEMAKE:
@@ -151,6 +153,11 @@ class Chaos:
                 command += ["--snakefile", str(ROOT / "Snakefile"), "--configfile", "chaos.json"]
                 command += ["--rerun-incomplete", f"only_main_{job.setting.name}"]
             return psutil.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        return self.fork(verb)
+
+    def fork(self, verb: list[str]) -> psutil.Process:
+        """Run a verb in a fork of this process."""
+        sys.stdout.flush()
         if child := os.fork():
             return psutil.Process(child)
         null = os.open(os.devnull, os.O_RDWR)
@@ -257,8 +264,7 @@ class Chaos:
     def finish(self) -> None:
         """Measure what is missing without faults; then nothing may be wrong or left."""
         for job in self.targets.jobs():
-            command = [sys.executable, "-m", "servebench", *self.verb(job)]
-            subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=600)
+            self.fork(self.verb(job)).wait(PATIENCE_S)
             self.check()
         shutil.copy(self.targets.reported(None, None), self.targets.layout.plan)
         lines, _ = verify.report(self.targets.plan, Path("results"))

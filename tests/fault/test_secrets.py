@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -29,17 +30,10 @@ class Echo(HttpDouble):
     def __init__(self, *, refuses: bool) -> None:
         self.refuses = refuses
         self.keys: set[str | None] = set()
-        self.seen_in_argv = False
-        self.samplers: list[bool] = []  # whether the key was in the environment of a sampler
 
     def respond(self, request: Request) -> Iterator[Step]:
         told = request.headers.get("authorization", "") + FORGED
         self.keys.add(request.headers.get("authorization"))
-        self.seen_in_argv |= any(KEY in " ".join(p.info["cmdline"] or ()) for p in psutil.process_iter(["cmdline"]))
-        for process in psutil.process_iter(["cmdline"]):
-            if "servebench.machine.sampler" in (process.info["cmdline"] or ()):
-                with suppress(psutil.Error):
-                    self.samplers.append(KEY in process.environ().values())
         server = {"server": f"echo {request.headers.get('authorization', '')}"}
         if request.method == "GET":
             yield request.response({"data": [{"id": "m"}, {"id": told}]}, 200, server)
@@ -53,6 +47,36 @@ class Echo(HttpDouble):
         else:
             message = {"content": f"Paris. {told}"}
             yield request.response({"choices": [{"message": message, "finish_reason": "stop"}]}, 200, server)
+
+
+class Searched:
+    """Search the argument list and the environment of every process below this one for the key, again and again."""
+
+    KINDS = ("guard.py", "simulated.py", "servebench.machine.sampler", "servebench.load.worker")
+
+    def __enter__(self) -> Searched:
+        self.argv_with_key: list[list[str]] = []
+        self.with_key: dict[str, set[bool]] = {}  # whether the key was in the environment, by kind of process
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._over.wait(0.1):
+            for process in psutil.Process().children(recursive=True):
+                with suppress(psutil.Error, OSError):
+                    argv = process.cmdline()
+                    if any(form in word for word in argv for form in (KEY, json.dumps(KEY)[1:-1])):
+                        self.argv_with_key.append(argv)
+                    own = argv[: argv.index("--log")] if "--log" in argv else argv[:4]
+                    kind = next((kind for kind in self.KINDS if any(word.endswith(kind) for word in own)), "other")
+                    said = "\0".join(f"{name}={value}" for name, value in process.environ().items())
+                    self.with_key.setdefault(kind, set()).add(KEY in said)
 
 
 def strings(path: Path) -> bytes:
@@ -81,13 +105,13 @@ def check(folder: Path, said: str) -> None:
 
 @pytest.mark.parametrize("refuses", [True, False], ids=["refusing", "answering"])
 def test_load_writes_no_key_and_no_escape_sequence(refuses: bool, tmp_path: Path) -> None:
-    with Echo(refuses=refuses) as server:
+    with Echo(refuses=refuses) as server, Searched() as searched:
         command = [BIN / "servebench", "load", "--url", server.url, "--model", "m", "--out", tmp_path / "out"]
         options = ["--requests", "3", "--api-key-env", "FAR_KEY", "--keep-text", "--max-tokens", "4"]
         env = {**os.environ, "FAR_KEY": KEY, "SERVEBENCH_CACHE": str(tmp_path / "cache")}
         done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=120, env=env)
     assert server.keys == {f"Bearer {KEY}"}
-    assert not server.seen_in_argv
+    assert not searched.argv_with_key
     check(tmp_path, done.stdout + done.stderr)
     assert "hidden" in done.stdout + done.stderr + "".join(str(strings(path)) for path in written(tmp_path))
 
@@ -95,9 +119,9 @@ def test_load_writes_no_key_and_no_escape_sequence(refuses: bool, tmp_path: Path
 def test_an_experiment_writes_no_key_and_no_escape_sequence(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     workspace.env["FAR_KEY"] = KEY
-    with Echo(refuses=False) as answering, Echo(refuses=True) as refusing:
+    with Echo(refuses=False) as answering, Echo(refuses=True) as refusing, Searched() as searched:
         workspace.config["rounds"] = 1
-        workspace.config["settings"] = {}
+        workspace.config["settings"] = {"ours": {**workspace.config["settings"]["one"], "users": [1]}}
         for name, server in (("answering", answering), ("refusing", refusing)):
             workspace.config["engines"][name] = {"kind": "url", "url": server.url, "api_key_env": "FAR_KEY"}
             workspace.config["engines"][name]["options"] = {"model": "m"}
@@ -114,8 +138,11 @@ def test_an_experiment_writes_no_key_and_no_escape_sequence(tmp_path: Path) -> N
         )
     assert answering.keys == refusing.keys == {f"Bearer {KEY}"}
     assert "HTTP 401" in told and list((workspace.results / "store").glob("*.parquet"))
-    assert not (answering.seen_in_argv or refusing.seen_in_argv)
-    assert answering.samplers and not any(answering.samplers), "it needs no key"
+    assert not searched.argv_with_key
+    for kind in ("guard.py", "simulated.py", "servebench.machine.sampler"):
+        assert searched.with_key[kind] == {False}, kind
+    # Who sends the key has it from its parent's environment, and nowhere else.
+    assert True in searched.with_key["servebench.load.worker"]
     check(tmp_path, said + told + done.stdout + done.stderr)
 
 

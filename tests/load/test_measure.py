@@ -302,6 +302,19 @@ def test_a_number_of_requests_is_exact(processes):
     assert found["output_tok_s"] * found["window_s"] == pytest.approx(83 * 3)
 
 
+def test_signals_that_interrupt_the_parents_calls_change_nothing():
+    came = []
+    before = signal.signal(signal.SIGALRM, lambda *_: came.append(1))
+    signal.setitimer(signal.ITIMER_REAL, 0.005, 0.005)
+    try:
+        measurement, server = measured(lambda _: reply(3), 2, mode="count", requests=20, processes=2)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert came
+    assert statuses(measurement) == {"ok": 20} and len(server.received) == 20
+
+
 def test_no_done_is_good_enough():
     def script(_):
         yield HEAD + framed(token()) + framed(finish(1)) + END

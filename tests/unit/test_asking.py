@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 
 import httpx
+import msgspec
 import pytest
 
 from servebench.load.endpoint import Endpoint
 from servebench.sessions.client import Asked, complete
-from servebench.store.replies import Answer
+from servebench.store.replies import Answer, AnswerFile, Reply
+from servebench.tasks import TASKS
+from servebench.tasks.scoring import score
 from servebench.tasks.task import Question
 
 
@@ -52,6 +56,35 @@ def test_no_content_stays_null() -> None:
 )
 def test_a_reply_of_another_shape_is_a_failed_one_with_its_evidence(content: bytes) -> None:
     assert content[:20].decode() in (completed(content).failed or "")
+
+
+@pytest.mark.parametrize(
+    ("content", "kept"),
+    [
+        (rb'{"choices": [{"message": {"content": "half \ud83d"}}]}', "half \ufffd"),
+        (b'{"choices": [{"message": {"content": "a"}}], "usage": {"completion_tokens": NaN}}', None),
+        (b'{"choices": [{"message": {"content": [1]}}]}', None),
+        (b'{"choices": [{"message": {"content": 5}}]}', None),
+        (b'{"choices": [{"message": {"content": "a"}, "finish_reason": ["stop"]}]}', None),
+        (b'{"choices": [{"message": {"content": "a"}}], "usage": {"completion_tokens": "many"}}', None),
+        (b'{"choices": [{"message": {"content": "a"}}], "usage": {"completion_tokens": %d}}' % 2**70, None),
+        (b'{"choices": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", None),
+    ],
+    ids=["surrogate", "NaN", "a list", "a number", "reason a list", "tokens a word", "tokens 2^70", "deep"],
+)
+def test_a_reply_that_ended_an_evaluation_is_kept_and_read_and_scored_and_not_asked_again(
+    content: bytes, kept: str | None, tmp_path: Path
+) -> None:
+    answer = completed(content)
+    assert (answer.text, answer.failed is None) == (kept, kept is not None)
+    file = AnswerFile(tmp_path / "a.jsonl")
+    file.append(Reply(repeat=1, question_id="q", session_id="s", **msgspec.structs.asdict(answer)))
+    file.close()
+    again = AnswerFile(tmp_path / "a.jsonl")
+    assert not again.missing(1, "q", retry_failed=False)
+    reply = again.replies[1, "q"]
+    assert (reply.text, reply.failed) == (answer.text, answer.failed)
+    assert score(TASKS["mgsm"], Question(question_id="q", text="問", gold="1"), reply).correct is False
 
 
 def test_the_task_has_the_last_word_on_a_request_and_null_takes_a_key_out() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -361,6 +362,21 @@ def test_a_session_killed_while_it_accepts_a_measurement_has_accepted_it(
             made.run()
     made.run()
     assert (made.measured, made.statuses(), made.reasons()) == ([1, 2], ["ok", "ok"], [])
+
+
+def test_signals_that_interrupt_every_call_change_nothing(made: Measured) -> None:
+    """EINTR: what waits, reads and writes goes on where a signal has interrupted it."""
+    came: list[int] = []
+    before = signal.signal(signal.SIGALRM, lambda *_: came.append(made.measured[-1] if made.measured else 0))
+    signal.setitimer(signal.ITIMER_REAL, 0.002, 0.002)
+    try:
+        made.run()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert {*came} == {0, 1, 2}, "they came while it attached and after both measurements"
+    assert (made.measured, made.statuses(), made.links(), made.reasons()) == ([1, 2], ["ok"] * 2, [True] * 2, [])
+    assert [len(measurements.read(made.kept.path(made.digest(users))).requests) > 0 for users in (1, 2)] == [True] * 2
 
 
 def test_a_load_worker_that_dies_is_no_result_and_its_measurement_is_made_again(made: Measured) -> None:

@@ -1,6 +1,9 @@
 """The store keeps what was measured: bit for bit, once, and even when it is thrown out."""
 
 import errno
+import fcntl
+import os
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -238,6 +241,43 @@ def test_without_hard_links_a_copy_is_whole_or_not_there(tmp_path, monkeypatch):
     with pytest.raises(measurements.StoreError, match="discard it first"):
         measurements.write(record({1: 3}), kept.path("d1"))
     assert [p.name for p in output.parent.iterdir()] == [output.name]
+
+
+def test_what_killed_jobs_left_unfinished_is_removed_and_what_living_ones_write_is_not(tmp_path):
+    kept = measurements.Store(tmp_path)
+    measurements.write(record({1: 2}), kept.path("d1"))
+    kept.discard("d1", "for the test")
+    measurements.write(record({1: 2}), kept.path("d1"))
+    hour_ago = time.time() - 3600
+    places = (kept.path("d1").parent, kept.path("d1").parent / "discarded", tmp_path / "measurements" / "main")
+    places[-1].mkdir(parents=True)
+    left = [folder / ".writing-left" for folder in places]
+    held, begun = places[0] / ".writing-held", places[0] / ".writing-begun"
+    for path in (*left, held, begun):
+        path.write_bytes(b"PAR1")
+        if path != begun:
+            os.utime(path, (hour_ago, hour_ago))
+    before = {path for path in tmp_path.rglob("*") if path not in left}
+    with held.open("rb") as writer:
+        fcntl.flock(writer, fcntl.LOCK_EX)
+        kept.sweep()
+        assert set(tmp_path.rglob("*")) == before
+    kept.sweep()
+    assert set(tmp_path.rglob("*")) == before - {held}
+
+
+def test_a_file_is_locked_while_it_is_written(tmp_path, monkeypatch):
+    kept, found = measurements.Store(tmp_path), []
+
+    def sync(descriptor):
+        (path,) = tmp_path.rglob(f"{measurements.UNFINISHED}*")
+        os.utime(path, (0, 0))
+        kept.sweep()
+        found.append(path.exists())
+
+    monkeypatch.setattr(measurements.os, "fsync", sync)
+    measurements.write(record({1: 2}), kept.path("d1"))
+    assert found == [True] and kept.status("d1") == "ok"
 
 
 def test_a_damaged_file_is_named(tmp_path):

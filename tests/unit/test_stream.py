@@ -445,7 +445,7 @@ def test_timings_that_are_not_llama_cpps_are_none(timings):
     assert (parsed.status, parsed.timings, parsed.cached_tokens) == ("ok", None, None)
 
 
-@pytest.mark.parametrize("tokens", [2**31, 2**62, 10**30])
+@pytest.mark.parametrize("tokens", [2**31, 2**62, 10**30, -1, -(2**70)])
 def test_a_usage_that_is_no_number_of_tokens_fails_the_request_and_nothing_else(tokens):
     told = event(choices=[], usage={"prompt_tokens": 3, "completion_tokens": tokens})
     requests, chunks = to_tables([exchange(delta("stop", content="a"), told)], None)
@@ -493,7 +493,12 @@ def test_no_exchanges_at_all():
     assert (requests.num_rows, chunks.num_rows) == (0, 0)
 
 
-@pytest.mark.parametrize("line", [b'{"choices":[]},{"choices":[]}', b'{"choices":[]', b"[]", b"3", b'"a","b"', b""])
+DEEP = b'{"choices": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+
+
+@pytest.mark.parametrize(
+    "line", [b'{"choices":[]},{"choices":[]}', b'{"choices":[]', b"[]", b"3", b'"a","b"', b"", DEEP], ids=len
+)
 def test_data_that_is_not_one_object_is_an_error_between_good_events(line):
     body = delta(content="a") + b"data: " + line + b"\n\n" + delta("stop", content="b") + usage(2) + DONE
     parsed = parse(exchange(body))

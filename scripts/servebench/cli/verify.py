@@ -71,7 +71,7 @@ def _stored(folder: Path, counts: dict[str, int]) -> Iterator[str]:
         list(measurements.Store(folder).discarded())
     except Fault as fault:
         yield f"damaged: {fault}"
-    for path in sorted((folder / "store").rglob(".writing-*")):
+    for path in sorted((folder / "store").rglob(f"{measurements.UNFINISHED}*")):
         yield f"left by a killed job: {path}: when nothing runs: rm {shlex.quote(str(path))}"
 
 

@@ -148,7 +148,8 @@ def decode(data: bytes) -> Event | None:
         except msgspec.ValidationError:
             raise
         except msgspec.DecodeError as error:
-            if "truncated" in str(error):  # mending adds nothing
+            # Then mending adds nothing, unless half a surrogate pair misses the other half beyond the end.
+            if "truncated" in str(error) and not _ESCAPES.search(data[-12:]):
                 return None
             return _event.decode(_mended(data))
     except (msgspec.ValidationError, RecursionError) as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from urllib.parse import quote
 
 HIDDEN = "[hidden]"
@@ -23,11 +22,6 @@ def keep_secret(secret: str) -> None:
     """Let `redacted` hide a secret from now on, as it is and as JSON and URLs write it."""
     if len(secret) >= LEAST:
         _secrets.update({secret, json.dumps(secret)[1:-1], quote(secret, safe="")})
-
-
-def without_secrets(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables but for those that hold a known secret, for a process that needs none."""
-    return {name: value for name, value in variables.items() if value not in _secrets}
 
 
 def redacted(text: str) -> str:

