@@ -58,6 +58,15 @@ def test_a_fault_of_ours_in_one_request_of_an_open_loop_ends_all_of_it():
     assert [type(one) for one in ended.value.exceptions] == [ZeroDivisionError]
 
 
+@given(st.integers(0, 2**62))
+def test_poisson_arrivals_lie_as_far_after_any_start(start_ns):
+    def after(begin_ns):
+        times = schedule_ns(40.0, "poisson", begin_ns, 0, 2, Random(7))
+        return [at_ns - begin_ns for at_ns in itertools.islice(times, 50)]
+
+    assert after(start_ns) == after(0)
+
+
 def test_poisson_arrivals_of_all_processes_have_the_rate_and_the_spread_of_one():
     """Gaps of a Poisson process are exponential: their standard deviation is their mean."""
     each = [schedule_ns(100.0, "poisson", 0, process, 4, Random(process)) for process in range(4)]

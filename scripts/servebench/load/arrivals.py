@@ -75,7 +75,7 @@ def schedule_ns(
         while True:
             yield start_ns + round(n * step_ns)
             n += processes
-    at_ns = float(start_ns)
+    after_ns = 0.0  # apart from the start, whose size would decide how sums are rounded
     while True:
-        at_ns += random.expovariate(rate / processes) * 1e9
-        yield round(at_ns)
+        after_ns += random.expovariate(rate / processes) * 1e9
+        yield start_ns + round(after_ns)
