@@ -246,7 +246,10 @@ def test_a_capacity_is_searched_for_and_a_second_call_goes_on(tmp_path, limit, v
         made = len(server.received)
         found = json.loads((out / "capacity.json").read_text(encoding="utf-8"))
         assert verdict.items() <= found.items() and found["measurements"] == 4
-        assert f"written to {out}/" in " ".join(done.stderr.split())
+        told = " ".join(done.stderr.split())
+        assert f"written to {out}/" in told
+        assert "searching: 4 measurements" in told
+        assert ("--most-users above 2 tries more" in told) == (verdict["lower"] == 2)
         again, _ = load(server, tmp_path, *options, "--line-ttft", limit, "--line-speed", 0.1)
         assert again.returncode == 0, again.stderr
         assert len(server.received) == made, "nothing is measured again"

@@ -8,7 +8,7 @@ from itertools import pairwise
 from math import sqrt
 
 from servebench.capacity.judging import DRIFT, Evidence, Level, levels
-from servebench.load.objective import Outcome
+from servebench.load.objective import MOST, Outcome
 
 # The rate of an open loop is searched in steps of the rate it starts from, divided by this.
 STEPS = 16
@@ -218,3 +218,12 @@ def searched(
             for name, outcome in measure(users, round_).items():
                 evidence[name].setdefault(users, {})[round_] = outcome
             yield users, round_
+
+
+def foreseen(search: Search, serves: int) -> list[int]:
+    """List the numbers of users that a search measures on a server without noise that serves so many users."""
+
+    def measured(users: int, round_: int) -> dict[str, Outcome]:
+        return {"": Outcome(MOST if users <= serves else -MOST)}
+
+    return [users for users, _ in searched(search, measured, [""])]

@@ -12,7 +12,7 @@ import msgspec
 from rich.console import Console
 
 from servebench.capacity.judging import CONFIDENCE
-from servebench.capacity.search import STEPS, Search, answer, wanted
+from servebench.capacity.search import STEPS, Search, answer, foreseen, wanted
 from servebench.claims import Claim
 from servebench.cli import load
 from servebench.faults import Fault
@@ -56,9 +56,12 @@ def command(
     search = (
         Search(most=STEPS * STEPS, start=STEPS, most_rounds=4) if by_rate else Search(most=most_users, most_rounds=4)
     )
+    # Without noise, of a server that serves as many as each number tried while doubling, or none.
+    counts = [len(foreseen(search, serves)) for serves in (0, *(2**n for n in range(search.most.bit_length())))]
     console = Console(stderr=True)
     console.print(
-        f"searching: about 20 measurements, each of at least {workload.warmup_s + workload.window_s:.0f} s, for an"
+        f"searching: {' to '.join(map(str, sorted({min(counts), max(counts)})))} measurements, by what the server"
+        f" serves, and more near a limit, each of at least {workload.warmup_s + workload.window_s:.0f} s, for an"
         f" answer that holds with {CONFIDENCE:.0%} confidence, {search.resolution:.0%} wide where the rounds can tell",
         highlight=False,
         soft_wrap=True,
@@ -68,9 +71,7 @@ def command(
         while (level := wanted(evidence, search, round_)) is not None:
             outcome = levels.outcome(level, round_)
             evidence[NAME].setdefault(level, {})[round_] = outcome
-            side = "too few requests" if outcome.margin is None else "missed" if outcome.missed else "met"
-            missed = f": {', '.join(outcome.missed)}" if outcome.missed else ""
-            console.print(f"round {round_}, {levels.name(level)}: {side}{missed}", highlight=False)
+            console.print(f"round {round_}, {levels.name(level)}: {_side(outcome)}", highlight=False, soft_wrap=True)
     found, claim = answer(evidence[NAME], paced=workload.way.scheduled), levels.concluded()
     content = {
         "said": said(claim)["en"],
@@ -83,8 +84,22 @@ def command(
     }
     (out / "capacity.json").write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     Console().print(printable(said(claim)["en"]), markup=False, highlight=False, soft_wrap=True)
+    if found.lower == search.most:
+        further = "a higher --rate" if by_rate else f"--most-users above {search.most}"
+        console.print(f"{levels.name(search.most)}: the most that was tried; {further} tries more", highlight=False)
     console.print(f"written to {out}/: capacity.json, round-*/", markup=False, highlight=False, soft_wrap=True)
     return 0 if found.lower is not None or found.upper is not None else 1
+
+
+def _side(outcome: Outcome) -> str:
+    """Say in words on which side of the target a measurement lies, or why that cannot be said."""
+    if outcome.missed:
+        return f"missed: {', '.join(outcome.missed)}"
+    if outcome.margin is not None:
+        return "met"
+    if outcome.lacking:
+        return f"cannot be judged: {outcome.lacking} requests too few, which a longer --window gives"
+    return "cannot be judged: no speed could be measured"
 
 
 class _Levels:

@@ -9,15 +9,15 @@ from typing import Any
 
 from servebench import ROOT
 from servebench.capacity.judging import CONFIDENCE
-from servebench.capacity.search import STEPS, searched
+from servebench.capacity.search import STEPS, foreseen
 from servebench.engines import ADAPTERS
 from servebench.faults import Fault
 from servebench.load.arrivals import Pause
 from servebench.load.lengths import Lengths
-from servebench.load.objective import MOST, Objective, Outcome, needed
+from servebench.load.objective import Objective, needed
 from servebench.load.traces import Entry, read_trace
 from servebench.outlook.inventory import Part, answered, done, failed, given_up, missing, of_earlier_protocols, parts
-from servebench.plan import ALONE, LINE, LOADED, Evaluations, Model, Plan, Setting
+from servebench.plan import ALONE, LOADED, Evaluations, Model, Plan, Setting
 from servebench.tasks import TASKS
 from servebench.versions import PROTOCOL
 
@@ -133,13 +133,9 @@ def search_s(plan: Plan, setting: Setting) -> tuple[int, float]:
     """
     search = plan.search_of(setting)
     guess = STEPS if plan.by_rate(setting) else min(2 * setting.slots, search.most)
-
-    def measured(users: int, round_: int) -> dict[str, Outcome]:
-        return {LINE: Outcome(MOST if users <= guess else -MOST)}
-
-    made = list(searched(search, measured, [LINE]))
+    made = foreseen(search, guess)
     least = needed(plan.judged_by)
-    measured_s = sum(measurement_s(setting, users, least) for users, _ in made)
+    measured_s = sum(measurement_s(setting, users, least) for users in made)
     return len(made), plan.search.rounds * start_s(setting) + measured_s
 
 
