@@ -206,6 +206,10 @@ def test_the_first_screen_is_a_screen(page) -> None:
         box = page.locator(name).bounding_box()
         assert box["y"] + box["height"] < 1000
     assert "users at once" in page.locator(".big").inner_text()
+    page.locator(".big a").click()  # to how sure it is
+    row = page.locator("tr:target")
+    assert row.locator("td:nth-child(5)").inner_text() == page.locator(".big b").inner_text()
+    assert re.search(r"\d\.\d\d", row.locator("td:has(> .sign)").inner_text())
 
 
 def test_what_failed_stands_on_the_page(page) -> None:

@@ -284,6 +284,33 @@ def test_names_at_the_lines_ends_cover_neither_points_nor_each_other() -> None:
     assert len(set(names.values())) == len(names)
 
 
+def test_the_forest_has_p_of_all_repeats_and_what_the_models_setting_gives_and_needs() -> None:
+    content, _ = full()
+    targets = [
+        row | ({"model": "qwen3-14b-q4_k_m"} if row["target"] == "Q4_K_M" else {})
+        for row in schema.rows(content["targets"])
+    ]
+    content = content | {"targets": tables.table("targets", targets)}
+    asked = {row["target"]: row for row in targets}
+    tested = {(row["measure"], row["target"]): row["combined_p_holm"] for row in content["comparisons"].to_pylist()}
+    memory = {row["setting"]: row["measured_gib"] for row in content["memory"].to_pylist() if row["run"] == "main"}
+    points = charts.values("quality", content, "main")
+    assert {point["p"] for point in points} == {numbers.digits(p) for p in tested.values()}
+    rows = [row for row in content["settings"].to_pylist() if row["run"] == "main"]
+    for point in points:
+        same = [row for row in rows if row["model"] == asked[point["target"]]["model"]]
+        assert (point["setting"] is None) == (not same)
+        if same:
+            best = max((row for row in same if row["users"] == 16), key=lambda row: row["output_tok_s_min"])
+            assert point["setting"] == best["setting"]
+            assert point["gib"] == (numbers.digits(memory[best["setting"]]) if best["setting"] in memory else None)
+            assert point["output_tok_s"] == numbers.span(best["output_tok_s_min"], best["output_tok_s_max"])
+    assert {point["target"] for point in points if point["setting"]} == {"Q4_K_M"}
+    shown = charts.whole("quality", content, style.Style(), ["main"]).to_dict()
+    heads = {row["text"] for row in rows_drawn(shown) if "edge" in row and "target" not in row}
+    assert heads == {"score", "p", "GiB", "tok/s"}
+
+
 def test_a_kv_cache_that_is_full_before_the_slots_is_a_tick_on_its_line() -> None:
     content, _ = full()
     rows = [

@@ -8,6 +8,7 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
+from servebench import claims
 from servebench.charts.style import Style, grouped, inline, width_px
 from servebench.tables.files import Row, rows_of
 from servebench.words.marks import starred, told
@@ -37,11 +38,12 @@ def usual_users(rows: Iterable[Row]) -> int | None:
     return max(levels, key=lambda users: (levels.count(users), users), default=None)
 
 
-def at_users(tables: Mapping[str, pa.Table], run: str, figure: str, users: int | None) -> list[Row]:
-    """List the rows of `settings` of a run that have the figure at this number of users."""
-    return [
-        row for row in rows_of(tables, "settings", run) if row["users"] == users and row[f"{figure}_min"] is not None
-    ]
+def compared(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
+    """List the rows of `settings` whose outputs are compared: at the number of users that most have, no schedule's."""
+    schedules = claims.of_schedules(tables, run)
+    loaded = [row for row in rows_of(tables, "settings", run) if row["setting"] not in schedules]
+    users = usual_users(loaded)
+    return [row for row in loaded if row["users"] == users and row["output_tok_s_min"] is not None]
 
 
 def range_bars(bars: Sequence[Row], style: Style, key: str, **values: Any) -> Any:

@@ -7,10 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from servebench import claims
-from servebench.charts.bars import at_users, bar, range_bars, usual_users
+from servebench.charts.bars import bar, compared, range_bars
 from servebench.charts.style import Style
-from servebench.tables.files import Row, rows_of
+from servebench.tables.files import Row
 
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
@@ -18,11 +17,7 @@ def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
 
     A schedule decides the output, so its settings are left out.
     """
-    schedules = claims.of_schedules(tables, run)
-    loaded = [row for row in rows_of(tables, "settings", run) if row["setting"] not in schedules]
-    found = at_users(tables, run, "output_tok_s", usual_users(loaded)) if loaded else []
-    rows = [row for row in found if row["setting"] not in schedules]
-    rows.sort(key=lambda row: (row["engine_kind"], row["slots"], row["rank"]))
+    rows = sorted(compared(tables, run), key=lambda row: (row["engine_kind"], row["slots"], row["rank"]))
     return [
         bar(f"{row['setting']} ({row['slots']})", row, "output_tok_s", row["engine_kind"]) | {"users": row["users"]}
         for row in rows

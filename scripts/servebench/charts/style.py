@@ -319,6 +319,11 @@ def log_ticks(low: float, high: float) -> list[float]:
         ticks = [round(step * 10.0**n, 12) for n in powers for step in steps if low <= step * 10.0**n <= high]
         if len(ticks) >= 3:
             return ticks
+    return ticks_between(low, high)
+
+
+def ticks_between(low: float, high: float) -> list[float]:
+    """Choose the labels of a linear axis, in equal steps from `low` to `high`."""
     least = (high - low) / 6
     step = next(size * 10.0**n for n in range(-12, 13) for size in (1, 2, 5) if size * 10.0**n >= least)
     return [round(n * step, 12) for n in range(math.ceil(low / step), math.floor(high / step) + 1)]

@@ -44,7 +44,7 @@ def first(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> dict[str, Any
     return {
         "failures": [claim for claim in leading if claim.kind == "coverage" and claim.verdict != "complete"],
         "discarded": [claim for claim in leading if claim.kind == "coverage" and claim.verdict == "complete"],
-        "number": next((number(claim) for claim in leading if claim.kind in ("capacity", "objective")), None),
+        "number": next((number(tables, claim) for claim in leading if claim.kind in ("capacity", "objective")), None),
         "answers": [_answer(name, [claim for claim in leading if claim.kind in kinds]) for name, kinds in questions],
         "named": _named(leading, plan),
         "scores": scores(tables, found),
@@ -54,10 +54,16 @@ def first(tables: Mapping[str, pa.Table], plan: Plan, run: str) -> dict[str, Any
     }
 
 
-def number(claim: Claim) -> dict[str, Any]:
-    """Return the largest number of users within the target: `at_least` where more may be, `users` None where none."""
+def number(tables: Mapping[str, pa.Table], claim: Claim) -> dict[str, Any]:
+    """Return the largest number of users within the target: `at_least` where more may be, `users` None where none.
+
+    `anchor`: the id of the row of all values that says how sure it is; None without one.
+    """
+    users = claim.values.get("most") if claim.kind == "objective" else claim.users
+    rows = (row for row in rows_of(tables, "settings", claim.run) if row["users"] == users)
     return {
-        "users": claim.values.get("most") if claim.kind == "objective" else claim.users,
+        "users": users,
+        "anchor": next((content.anchor(row) for row in rows if row["setting"] in claim.subjects), None),
         "at_least": claim.verdict in ("at_least", "open"),
         "valid": claim.values.get("valid", True),
     }

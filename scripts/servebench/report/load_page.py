@@ -74,6 +74,8 @@ def _screen(
         steps["more_users"] = {"users": said.users}
     question = "asked" if said.verdict == "scheduled" else "many"
     number = {"users": said.values.get("met"), "at_least": tried, "valid": said.values["valid"]}
+    at = (row for row in rows_of(tables, "settings", loaded.RUN) if row["users"] == number["users"])
+    number["anchor"] = next(map(content.anchor, at), None)
     return {
         "answers": [{"question": question, "claims": [said], "where": "h-line"}],
         "number": number,
