@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 import synthetic
-from servebench import tables
+from servebench import ROOT, configuration, tables
 from servebench.marks import mark
 from servebench.plan import Setting
 from servebench.tables.depth import depth
@@ -57,6 +57,22 @@ def test_each_run_has_its_own_series() -> None:
         *(("main", length) for length in (128, 1024)),
         *(("control", length) for length in (128, 1024)),
     ]
+
+
+def test_the_runs_that_a_matrix_makes_of_lengths_are_one_series_for_each_length_of_replies() -> None:
+    plan = configuration.read([ROOT / "config" / "lengths.yaml"])
+    found = made(*plan.settings.values(), rows=[row(one, 1, 10.0, 10.0) for one in plan.settings.values()])
+    lengths = [128, 1024, 2048, 4096, 8192, 16384, 32768]
+    assert [(one["reply_tokens"], one["prompt_tokens"]) for one in found] == [
+        (replies, length) for replies in ("128", "1024") for length in lengths
+    ]
+
+
+def test_a_matrix_of_two_runs_makes_two_series() -> None:
+    settings = [replace(setting(f"a-{n}", n), run=f"{run}-{n}") for run in ("main", "control") for n in (128, 1024)]
+    named = [replace(one, name=f"{one.name}-{one.run}") for one in settings]
+    found = made(*named, rows=[row(one, 1, 10.0, 10.0) for one in named])
+    assert [one["run"] for one in found] == ["main-128", "main-1024", "control-128", "control-1024"]
 
 
 def test_settings_with_other_slots_are_another_series() -> None:

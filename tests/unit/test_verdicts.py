@@ -20,6 +20,7 @@ from servebench.report import choice, first
 from servebench.tables import derived
 from servebench.tables.files import table
 from servebench.verdicts.leaders import FIGURES, PAIRED
+from servebench.verdicts.levels import enough_requests
 from servebench.words import LANGUAGES, labels
 from servebench.words.claims import said
 
@@ -48,6 +49,18 @@ def test_too_few_requests_are_no_miss() -> None:
         "lacking": 13,
     }
     assert only(found, "capacity").verdict == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("mode", "step"),
+    [("closed", "load_longer"), ("open", "load_longer"), ("count", "load_more"), ("trace", "load_more_of_trace")],
+)
+def test_the_step_to_enough_requests_is_one_that_the_mode_takes(mode: str, step: str) -> None:
+    plan = plan_of({"llama-np16": (1,)})
+    few = concluded(plan, both(plan, "llama-np16", 1, target_requests=7))
+    assert enough_requests(few, mode) == {step: {"wanted": 20}}
+    assert labels()["page"]["next"][step].keys() == set(LANGUAGES)
+    assert enough_requests(concluded(plan, both(plan, "llama-np16", 1, target_requests=20)), mode) == {}
 
 
 def test_few_requests_that_all_wait_far_too_long_are_a_miss() -> None:

@@ -123,7 +123,7 @@ def command(
             write_measurement(folder, measured.requests, measured.chunks, summary)
         if not sweep:
             _print_summary(Console(), endpoint.model, measured, found, known, processes)
-    from servebench.verdicts.levels import requests_wanted  # not before the load: importing takes time
+    from servebench.verdicts.levels import enough_requests  # not before the load: importing takes time
 
     levels, once = judged(summaries, out.name, line)
     no_figures = ("turns", "meta", "calibration")
@@ -138,9 +138,8 @@ def command(
     Console().print(spoken("load.target", **vars(line))["en"], highlight=False, soft_wrap=True)
     for claim in (*levels, once) if sweep else levels:
         Console().print(printable(claims.said(claim)["en"]), markup=False, highlight=False, soft_wrap=True)
-    if wanted := requests_wanted(levels):
-        longer = spoken("page.next.load_longer", wanted=wanted)["en"]
-        Console().print(longer, markup=False, highlight=False, soft_wrap=True)
+    for step, values in enough_requests(levels, workload.mode).items():
+        Console().print(spoken(f"page.next.{step}", **values)["en"], markup=False, highlight=False, soft_wrap=True)
     names = "sweep.csv, users-*/" if sweep else "summary.json, requests.parquet, chunks.parquet"
     Console().print(f"written to {out}/: {names}", highlight=False, soft_wrap=True)
     if table is not None:

@@ -18,7 +18,7 @@ from servebench.report.page import drawn
 from servebench.report.templates import NO_CHARTS, fill
 from servebench.tables import loaded
 from servebench.tables.files import rows_of
-from servebench.verdicts.levels import MET_ONCE, once, requests_wanted
+from servebench.verdicts.levels import MET_ONCE, enough_requests, once
 from servebench.words import LANGUAGES
 
 CURVES = ("output_by_users", "user_by_users", "ttft_by_users")
@@ -68,8 +68,7 @@ def _screen(
     days = sorted(row["started_at"][:10] for row in rows_of(tables, "measurements") if row["started_at"])
     facts = first.facts(tables, plan, loaded.RUN)
     steps: dict[str, dict[str, Any]] = {"load_again": {}}
-    if wanted := requests_wanted(levels):
-        steps["load_longer"] = {"wanted": wanted}
+    steps |= enough_requests(levels, setting.workload["mode"])
     if tried:
         steps["more_users"] = {"users": said.users}
     question = "asked" if said.verdict == "scheduled" else "many"

@@ -28,7 +28,7 @@ def depth(settings: pa.Table, asked: Mapping[str, Setting]) -> pa.Table:
     for setting in asked.values():
         length = setting.workload.get("prompt_tokens")
         if isinstance(length, int):
-            series[_but_length(setting)][length] = setting
+            series[_but_length(setting, length)][length] = setting
     fewest: dict[tuple[str, str], Row] = {}
     for one in sorted(rows(settings), key=lambda row: -row["users"]):
         fewest[one["run"], one["setting"]] = one
@@ -55,9 +55,16 @@ _COLUMNS = (
 )
 
 
-def _but_length(setting: Setting) -> str:
-    """Return what determines a setting's measurements, but the length of its prompts."""
+def _but_length(setting: Setting, length: int) -> str:
+    """Return what determines a setting's measurements, but the length of its prompts.
+
+    Of the run, too: a matrix over lengths makes a run for each, named by its values (`main-1024-128`).
+    """
     held = {key: value for key, value in msgspec.to_builtins(setting).items() if key not in _FREE}
+    run = setting.run.split("-")
+    if str(length) in run[1:]:
+        del run[run.index(str(length), 1)]
+    held["run"] = run
     held["workload"] = {key: value for key, value in setting.workload.items() if key != "prompt_tokens"}
     return canonical(held)
 

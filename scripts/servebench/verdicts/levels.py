@@ -281,3 +281,10 @@ def once(plan: Plan, found: Sequence[Claim]) -> Claim:
     missed = own[len(met)]
     values = valid | most | above | {"next": missed.users, "next_verdict": missed.verdict}
     return Claim(**common, verdict="met" if met else "none", users=users, values=values)
+
+
+def enough_requests(found: Sequence[Claim], mode: str) -> dict[str, dict[str, Any]]:
+    """Name the step that gets a load of this mode enough requests for a judgement, and its values; {} where it has."""
+    step = {"count": "load_more", "trace": "load_more_of_trace"}.get(mode, "load_longer")
+    wanted = requests_wanted(found)
+    return {step: {"wanted": wanted}} if wanted else {}
