@@ -22,8 +22,8 @@ GAP_PX = 16
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
     """Read a point for each target × measure × repeat from `comparisons`, with its score from `scores`.
 
-    `p` is that of all repeats together. `gib` and `output_tok_s` are those of the `setting` of the run with the target's
-    model that has the most output where outputs are compared, of the same engine if there is one; None without one.
+    `p` is that of all repeats together. `gib` and `output_tok_s` are those of a `setting` of the run with the target's
+    model: that with the most output where outputs are compared, of the same engine if there is one; None without one.
     """
     scores = {(row["target"], row["measure"], row["repeat"]): row for row in rows_of(tables, "scores")}
     means = {row["target"]: _means(tables, row, run) for row in rows_of(tables, "targets")}
