@@ -21,6 +21,7 @@ lint: setup-dev
 
 # Random faults, many users for long, any bytes into every reader (docs/reliability.md has what was found).
 chaos: setup-dev
+	$(BIN)/python benchmarks/faults/configurations.py --faults 2000
 	$(BIN)/python benchmarks/faults/keeping.py --faults 10000
 	$(BIN)/python benchmarks/faults/chaos.py --faults 1000
 

@@ -74,6 +74,21 @@ def test_a_load_that_cannot_be_written_is_said_as_by_every_verb(
     assert capsys.readouterr().err == f"servebench: No space left on device; {ROOM}\n"
 
 
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.ENOTDIR])
+def test_an_error_of_the_system_is_one_line_with_its_file(
+    number: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*arguments: object, **options: object) -> None:
+        raise OSError(number, os.strerror(number), "results/quick/store")
+
+    monkeypatch.setattr(calibrate, "command", fails)
+    with pytest.raises(SystemExit) as end:
+        cli.main(["calibrate", "--out", "unused"])
+    assert end.value.code == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"servebench: results/quick/store: {os.strerror(number)}")
+
+
 @pytest.mark.parametrize(
     ("options", "mode"),
     [

@@ -6,7 +6,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 ROW = re.compile(r"^\|(?: [^|]+ \|){7} `([\w/]+\.py)::(\w+)` \|$", re.M)
-DOCUMENT = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8").split("\n## ")[2]
+PARTS = {
+    part.partition("\n")[0]: part
+    for part in (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8").split("\n## ")
+}
+DOCUMENT = PARTS["Faults, moments, outcomes"]
 
 
 def functions(path: Path) -> set[str]:
@@ -20,6 +24,16 @@ def test_every_row_names_a_test_that_is_there() -> None:
     assert len(rows) == len(re.findall(r"^\| (?!fault )[^-]", DOCUMENT, re.M))
     for file, test in rows:
         assert test in functions(ROOT / "tests" / file), f"{file}::{test}"
+
+
+def test_each_of_the_kinds_names_tests_that_are_there() -> None:
+    rows = re.findall(r"^\| (\d+) \| [^|]+ \| ([^|]+) \|$", PARTS["Kinds of faults"], re.M)
+    assert [int(number) for number, _ in rows] == list(range(1, 27))
+    for number, tests in rows:
+        named = re.findall(r"`([\w/]+\.py)::(\w+)`", tests)
+        assert named and len(named) == tests.count("`") // 2, number
+        for file, test in named:
+            assert test in functions(ROOT / "tests" / file), f"{number}: {file}::{test}"
 
 
 def test_every_hostile_reply_has_a_row_for_each_moment() -> None:

@@ -7,6 +7,7 @@ a good measurement, one whose engine did not start, a discarded one, and a targe
 import json
 import random
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -97,6 +98,29 @@ def test_a_record_of_a_newer_format_is_refused_by_name_with_what_to_do(tmp_path:
 def test_a_format_that_is_not_one_is_damage(found: object) -> None:
     with pytest.raises((TypeError, ValueError)):
         MEASUREMENT.read({**json_of(GOOD), "format": found})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda found: [found],
+        lambda found: None,
+        lambda found: {},
+        lambda found: {**found, "status": "perhaps"},
+        lambda found: {**found, "status": ["ok"]},
+        lambda found: {**found, "identity": 5},
+    ],
+    ids=["a list", "null", "nothing", "a status that is none", "a status in a list", "an identity that is none"],
+)
+def test_metadata_of_another_shape_is_damage_that_names_its_file(
+    change: Callable[[dict], object], tmp_path: Path
+) -> None:
+    """Those of formats without digests: nothing but their shape tells that they are damaged."""
+    path, content = tmp_path / "a.parquet", json.dumps(change(json_of(GOOD)))
+    pq.write_table(pq.read_table(GOOD).replace_schema_metadata({parquet.METADATA_KEY: content}), path)
+    for read in (measurements.read, measurements.read_metadata):
+        with pytest.raises(Damaged, match=rf"^{path}: is damaged"):
+            read(path)
 
 
 def test_every_flipped_bit_of_a_stored_file_is_noticed(tmp_path: Path) -> None:
