@@ -71,10 +71,12 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 # After a change of configuration/sections.py: config/schema.yaml and the tables of keys in config/README.md. After one of
-# tables/catalogue.py or tables/published/: docs/tables.md and docs/schemas/.
+# tables/catalogue.py or tables/published/: docs/tables.md and docs/schemas/. After one of a test's mark `outcome`: the table of
+# docs/reliability.md.
 schema: setup
 	$(BIN)/python -c 'from servebench.configuration import schema; schema.write()'
 	$(BIN)/python -c 'from servebench.tables import columns, published; columns.write(); published.write_schemas()'
+	$(BIN)/python tests/outcomes.py
 
 # New versions: edit pyproject.toml or envs/*.in, then `make lock` (needs uv on the PATH).
 COMPILE := uv pip compile --python-version 3.11 --generate-hashes --quiet --no-header --no-annotate

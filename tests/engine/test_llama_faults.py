@@ -42,6 +42,33 @@ def servers(pid: int) -> list[psutil.Process]:
     return [process for process in below(pid) if "llama_wheel.py" in "".join(argv(process)[1:2])]
 
 
+@pytest.mark.outcome(
+    "SIGKILL of the engine",
+    at="start",
+    into="llama.cpp's server",
+    kept="all before it",
+    again="by retry",
+    reads="… ended with status 137 before it was ready",
+    code="0",
+)
+@pytest.mark.outcome(
+    "SIGKILL of the engine",
+    at="the second measurement",
+    into="llama.cpp's server",
+    kept="the first",
+    again="by retry",
+    reads="the server died: …",
+    code="0",
+)
+@pytest.mark.outcome(
+    "SIGSTOP of the engine",
+    at="the second measurement",
+    into="llama.cpp's server",
+    kept="the first; the second, as discarded, with its rows",
+    again="by retry",
+    reads="asked answers, got ReadTimeout",
+    code="0",
+)
 def test_a_server_that_is_killed_or_stopped_is_a_row_with_its_reason_and_loses_nothing(workspace: Workspace) -> None:
     run = workspace.start(TABLE)
     seen: list[psutil.Process] = []

@@ -124,6 +124,17 @@ def test_a_killed_guard_takes_its_engine_with_it(guarded: Any) -> None:
     until(lambda: gone(pid), 60, "the end of the engine")
 
 
+@pytest.mark.outcome(
+    "SIGKILL of the session",
+    "SIGTERM of the session",
+    "SIGINT of the session",
+    at="the engine is up",
+    into="simulator",
+    kept="all before it",
+    again="what is missing",
+    reads="ended by SIG…; what was measured is kept",
+    code="not 0",
+)
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_no_engine_outlives_its_session(signum: int, tmp_path: Path) -> None:
     command = [sys.executable, "-c", textwrap.dedent(SESSION), str(tmp_path / "engine.log")]
@@ -177,6 +188,15 @@ def marked(tmp_path: Path) -> dict[str, str]:
         return {**os.environ, **leftovers.mark(held.paths)}
 
 
+@pytest.mark.outcome(
+    "a forged note in a lock",
+    at="start",
+    into="files",
+    kept="all; no process is ended",
+    again="nothing",
+    reads="nothing",
+    code="0",
+)
 def test_what_a_killed_session_left_running_is_ended_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,6 +216,15 @@ def test_what_a_killed_session_left_running_is_ended_by_the_next(
     left.wait()
 
 
+@pytest.mark.outcome(
+    "an engine's process that does not end",
+    at="the next session",
+    into="simulator",
+    kept="all before it",
+    again="once it is gone",
+    reads="processes of an earlier session do not end: …",
+    code="1",
+)
 def test_what_an_earlier_session_left_and_does_not_end_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stuck = subprocess.Popen(["sleep", "300"], env=marked(tmp_path))
     monkeypatch.setattr(leftovers, "PATIENCE_S", 0.2)
@@ -237,6 +266,15 @@ def sleeping(session: int) -> list[int]:
     return [process.pid for process in below(session) if argv(process)[:1] == ["sleep"]]
 
 
+@pytest.mark.outcome(
+    "SIGKILL of the guard",
+    at="the engine is up, with children of its own",
+    into="simulator",
+    kept="all before it",
+    again="what is missing",
+    reads="the guard of the engine was killed by signal 9; run the same again",
+    code="1",
+)
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: elsewhere nobody adopts what a guard leaves")
 def test_when_the_guard_is_killed_the_session_ends_what_is_left_and_says_nothing_of_the_engine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -270,6 +308,15 @@ def test_when_the_guard_is_killed_the_session_ends_what_is_left_and_says_nothing
     os.kill(orphan, signal.SIGKILL)
 
 
+@pytest.mark.outcome(
+    "SIGKILL of session and guard at once",
+    at="the engine is up, with children of its own",
+    into="simulator",
+    kept="all before it",
+    again="what is missing",
+    reads="ending what an earlier session left running: …",
+    code="0",
+)
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: elsewhere a killed guard leaves its engine")
 def test_when_session_and_guard_are_killed_at_once_the_next_session_ends_what_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -307,6 +354,15 @@ def test_when_session_and_guard_are_killed_at_once_the_next_session_ends_what_is
         assert all(map(gone, left))
 
 
+@pytest.mark.outcome(
+    "an engine out of memory",
+    at="start",
+    into="simulator",
+    kept="all before it",
+    again="by retry",
+    reads="a failed row with the reason",
+    code="0",
+)
 def test_an_engine_that_dies_at_its_start_gives_its_last_words(tmp_path: Path) -> None:
     options = {"weights_gib": 20, "kv_bytes_per_token": 163_840, "device_gib": 24}
     with pytest.raises(engines.LaunchFailed, match=r"ended with status 1 before it was ready.*out of memory") as failed:
@@ -320,6 +376,15 @@ def failing(session: plan.Session, tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.outcome(
+    "a full disk",
+    at="start",
+    into="simulator",
+    kept="all before it",
+    again="what is missing",
+    reads="No space left on device; make room",
+    code="1",
+)
 def test_a_full_disk_under_an_engine_that_dies_is_no_result_of_its_setting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -343,6 +408,15 @@ def test_a_full_disk_under_an_engine_that_dies_is_no_result_of_its_setting(
         assert str(said.value) == f"{tmp_path}: {os.strerror(number)}; {ROOM}"
 
 
+@pytest.mark.outcome(
+    "an engine that is never ready",
+    at="start",
+    into="simulator",
+    kept="all before it",
+    again="by retry",
+    reads="a failed row with the reason",
+    code="0",
+)
 def test_an_engine_that_is_never_ready_is_given_up(tmp_path: Path) -> None:
     with pytest.raises(engines.LaunchFailed, match=r"was not ready after 1 s \(healthy"):
         with start(simulated(options={"load_s": 60}), tmp_path, ready_timeout_s=1):

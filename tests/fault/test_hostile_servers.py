@@ -118,6 +118,16 @@ def within(seconds: float, act: Callable[[], Any]) -> Any:
     return done
 
 
+@pytest.mark.outcome(
+    "reply: {}",
+    at="attaching",
+    into="scripted server",
+    kept="all before it",
+    again="by retry",
+    reads="a failed row with the reason",
+    code="0",
+    each="REPLIES",
+)
 @pytest.mark.parametrize("how", REPLIES)
 def test_attaching_ends_in_time_with_a_reason(how: str, tmp_path: Path) -> None:
     with Hostile(REPLIES[how]) as double:
@@ -142,6 +152,17 @@ def test_a_redirect_says_where_it_leads(tmp_path: Path) -> None:
                 pass
 
 
+@pytest.mark.outcome(
+    "reply: {}",
+    at="the check after a measurement",
+    into="scripted server",
+    kept="the measurement, as discarded, with its rows",
+    again="by retry",
+    reads="a failed row: asked a reply, got …",
+    code="0",
+    each="REPLIES",
+    but=("a byte now and then", "100 Continue for ever"),
+)
 @pytest.mark.parametrize("chats", [True, False], ids=["the probe", "the list of models"])
 @pytest.mark.parametrize("how", [name for name in REPLIES if "a byte" not in name and "100" not in name])
 def test_the_check_after_a_measurement_ends_and_raises_nothing(

@@ -114,6 +114,15 @@ def foreign() -> Iterator[type[Simulator]]:
         process.communicate()
 
 
+@pytest.mark.outcome(
+    "another server on the port",
+    at="start",
+    into="simulator",
+    kept="all before it",
+    again="by retry",
+    reads="a failed row with the reason",
+    code="0",
+)
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: SO_REUSEPORT shares a port between processes there")
 def test_14_another_server_on_the_same_port_is_noticed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, foreign: type[Simulator]
@@ -180,6 +189,15 @@ def test_17_a_list_of_models_is_not_readiness(monkeypatch: pytest.MonkeyPatch, t
         assert server.cold_start_s["first_token_s"] >= 1.4 > server.cold_start_s["healthy_s"] >= 0.7
 
 
+@pytest.mark.outcome(
+    "a core that dies behind a good health",
+    at="the check",
+    into="simulator",
+    kept="all before it",
+    again="by retry",
+    reads="a failed row with the reason",
+    code="0",
+)
 def test_20_a_dead_core_behind_a_good_health_is_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The first token, the check before the first user, and then the core is gone."""
     with started(monkeypatch, tmp_path, fail_after=2) as server:

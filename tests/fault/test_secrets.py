@@ -116,6 +116,15 @@ def test_load_writes_no_key_and_no_escape_sequence(refuses: bool, tmp_path: Path
     assert "hidden" in done.stdout + done.stderr + "".join(str(strings(path)) for path in written(tmp_path))
 
 
+@pytest.mark.outcome(
+    "a server that echoes the API key and escape sequences",
+    at="a whole experiment",
+    into="scripted server",
+    kept="all",
+    again="–",
+    reads="[hidden], \\x1b",
+    code="0",
+)
 def test_an_experiment_writes_no_key_and_no_escape_sequence(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     workspace.env["FAR_KEY"] = KEY

@@ -18,6 +18,17 @@ def workspace(tmp_path):
     return made
 
 
+@pytest.mark.outcome(
+    "ctrl-c of the workflow",
+    "sigterm of the workflow",
+    "sigkill of the workflow",
+    at="the second measurement",
+    into="simulator",
+    kept="the first",
+    again="the second",
+    reads="ended by SIG…; what was measured is kept",
+    code="not 0",
+)
 @pytest.mark.parametrize("how", ["ctrl-c", "sigterm", "sigkill"])
 def test_the_engine_ends_with_the_workflow_and_the_next_run_goes_on(workspace, how):
     run = workspace.start("all")
@@ -49,6 +60,15 @@ def test_the_engine_ends_with_the_workflow_and_the_next_run_goes_on(workspace, h
     assert {name: after[name] for name in before} == before
 
 
+@pytest.mark.outcome(
+    "SIGKILL of the engine",
+    at="the second measurement",
+    into="simulator",
+    kept="the first",
+    again="by retry",
+    reads="a failed row with the reason",
+    code="0",
+)
 def test_a_dying_engine_is_a_row_with_its_reason_and_loses_nothing(workspace):
     run = workspace.start("results/reruns/tables/measurements.parquet")
     until(lambda: len(workspace.measured()) == 1, 120, "the first measurement")

@@ -581,6 +581,15 @@ def test_the_load_runs_on_its_own_cpus():
     assert calibrate.machine([cpu])["cores"] == 1
 
 
+@pytest.mark.outcome(
+    "the session is killed",
+    at="a load",
+    into="scripted server",
+    kept="all before it",
+    again="it, by the next run",
+    reads="–",
+    code="not 0",
+)
 def test_killing_the_parent_leaves_no_worker_and_no_file(tmp_path):
     code = (
         "import sys; from servebench.load.run import measure; from servebench.load.endpoint import Endpoint\n"
@@ -600,6 +609,15 @@ def test_killing_the_parent_leaves_no_worker_and_no_file(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.outcome(
+    "a full disk under the load worker's records",
+    at="the end of a load",
+    into="scripted server",
+    kept="all before it",
+    again="it, by the next run",
+    reads="…: No space left on device; make room",
+    code="1",
+)
 def test_a_full_disk_under_the_records_is_named_and_no_dead_worker():
     def full():
         for worker in below(holding="servebench.load.worker"):

@@ -208,6 +208,15 @@ def test_deleted_links_are_linked_again_not_measured(after):
     assert len(list((after.results / "measurements").rglob("*.parquet"))) == 8
 
 
+@pytest.mark.outcome(
+    "the store's file of a measurement is gone",
+    at="`snakemake -F`, which removes its link first",
+    into="simulator",
+    kept="it: the link's copy enters the store again",
+    again="nothing",
+    reads="the store had lost this measurement, and has it again",
+    code="0",
+)
 def test_force_links_and_does_not_measure_even_what_the_store_has_lost(after):
     """Snakemake removes the links, the last copies, before the session runs."""
     before = after.measured()

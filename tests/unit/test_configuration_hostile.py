@@ -41,6 +41,18 @@ LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
 )
 
 
+@pytest.mark.outcome(
+    "a configuration: a key twice",
+    "a configuration: exploding references",
+    "a configuration: a reference to itself",
+    "a configuration: nested deep",
+    at="planning",
+    into="files",
+    kept="all",
+    again="–",
+    reads="file, line and key",
+    code="1",
+)
 @pytest.mark.parametrize(
     ("text", "said"),
     [

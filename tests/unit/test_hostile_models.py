@@ -72,6 +72,19 @@ CONFIGS = {
 }
 
 
+@pytest.mark.outcome(
+    "a GGUF: an array of 2^60 numbers",
+    "a GGUF: nested arrays",
+    "a GGUF: 2^32 - 1 blocks",
+    "a GGUF: 2^63 keys",
+    "a GGUF: cut",
+    at="kv-cache, fetch",
+    into="files",
+    kept="all",
+    again="–",
+    reads="is not a complete GGUF",
+    code="1",
+)
 @pytest.mark.parametrize("how", HOSTILE)
 def test_a_gguf_that_claims_what_it_has_not_is_refused_soon(how: str, tmp_path: Path) -> None:
     file = tmp_path / "m.gguf"

@@ -324,6 +324,18 @@ def test_a_server_that_answers_anything_after_a_measurement_takes_nothing_from_i
     assert measurements.read(thrown.file).requests.num_rows > 0
 
 
+@pytest.mark.outcome(
+    "a signal ends the session",
+    "a bug ends the session",
+    "an error of this machine ends the session",
+    "an error of the disk ends the session",
+    at="between a measurement and its verdict",
+    into="scripted server",
+    kept="the measurement, as discarded",
+    again="it",
+    reads="discarded: its server was not checked afterwards",
+    code="not 0",
+)
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, engines.InfrastructureError, OSError])
 @pytest.mark.parametrize("where", ["engines.Server.check", "machine.watcher.Watcher.table", "engines.Server.log_tail"])
 def test_whatever_ends_a_session_after_a_measurement_it_is_on_record_and_measured_again(
@@ -346,6 +358,15 @@ def test_whatever_ends_a_session_after_a_measurement_it_is_on_record_and_measure
     assert made.reasons() == [measurements.NOT_JUDGED]
 
 
+@pytest.mark.outcome(
+    "a signal ends the session",
+    at="within accepting a measurement",
+    into="scripted server",
+    kept="the measurement",
+    again="nothing",
+    reads="nothing",
+    code="not 0",
+)
 def test_a_session_killed_while_it_accepts_a_measurement_has_accepted_it(
     made: Measured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -379,6 +400,24 @@ def test_signals_that_interrupt_every_call_change_nothing(made: Measured) -> Non
     assert [len(measurements.read(made.kept.path(made.digest(users))).requests) > 0 for users in (1, 2)] == [True] * 2
 
 
+@pytest.mark.outcome(
+    "a load worker dies, twice",
+    at="a measurement",
+    into="scripted server",
+    kept="all before it",
+    again="it, at once",
+    reads="load worker 0 died; measured again",
+    code="0",
+)
+@pytest.mark.outcome(
+    "a load worker dies, three times",
+    at="a measurement",
+    into="scripted server",
+    kept="all before it",
+    again="it, by the next run",
+    reads="load worker 0 died",
+    code="1",
+)
 def test_a_load_worker_that_dies_is_no_result_and_its_measurement_is_made_again(made: Measured) -> None:
     def die(times: int) -> Callable[[int], None]:
         left = iter(range(times))
@@ -402,6 +441,23 @@ def test_a_load_worker_that_dies_is_no_result_and_its_measurement_is_made_again(
 DAMAGED_PLANS = [b"", b"{", b"{}", b"[]", b"5", b"null", b'{"order": {}, "unknown": 1}', b"[" * 10**5, b"\xff"]
 
 
+@pytest.mark.outcome(
+    "the saved plan: empty",
+    "the saved plan: cut",
+    "the saved plan: {}",
+    "the saved plan: a list",
+    "the saved plan: a number",
+    "the saved plan: null",
+    "the saved plan: an unknown field",
+    "the saved plan: nested deep",
+    "the saved plan: no text",
+    at="a session",
+    into="files",
+    kept="all",
+    again="nothing",
+    reads="is not a saved plan; run the experiment again",
+    code="0",
+)
 @pytest.mark.parametrize("content", DAMAGED_PLANS)
 def test_a_damaged_plan_stops_no_session_and_is_named_where_it_is_needed(made: Measured, content: bytes) -> None:
     path = Layout(made.results).plan
@@ -412,6 +468,15 @@ def test_a_damaged_plan_stops_no_session_and_is_named_where_it_is_needed(made: M
         plan.read(path)
 
 
+@pytest.mark.outcome(
+    "a cut measurement",
+    at="a session",
+    into="files",
+    kept="the file, as discarded",
+    again="it alone",
+    reads="is damaged; it is kept as …, and measured again",
+    code="0",
+)
 def test_a_damaged_measurement_is_kept_aside_and_only_it_is_measured_again(made: Measured) -> None:
     made.run()
     path = made.kept.path(made.digest(1))

@@ -109,6 +109,15 @@ def linked(tmp_path):
     return kept, output
 
 
+@pytest.mark.outcome(
+    "the store's file of a measurement is gone or damaged, its link whole",
+    at="linking another",
+    into="files",
+    kept="it: the link's copy enters the store again",
+    again="nothing",
+    reads="–",
+    code="0",
+)
 @pytest.mark.parametrize("harm", ["lost", "damaged"])
 def test_a_measurement_that_only_its_link_holds_enters_the_store_again_when_another_takes_its_place(linked, harm):
     kept, output = linked

@@ -123,6 +123,15 @@ def test_metadata_of_another_shape_is_damage_that_names_its_file(
             read(path)
 
 
+@pytest.mark.outcome(
+    "one flipped bit of a stored measurement",
+    at="reading",
+    into="files",
+    kept="the file, as discarded",
+    again="it alone",
+    reads="is damaged; it is kept as …",
+    code="1",
+)
 def test_every_flipped_bit_of_a_stored_file_is_noticed(tmp_path: Path) -> None:
     path, flipped = tmp_path / "a.parquet", tmp_path / "b.parquet"
     measurements.write(measurements.read(GOOD), path)
@@ -135,6 +144,15 @@ def test_every_flipped_bit_of_a_stored_file_is_noticed(tmp_path: Path) -> None:
             measurements.read(flipped)
 
 
+@pytest.mark.outcome(
+    "one flipped bit of a stored reply",
+    at="reading",
+    into="files",
+    kept="every other reply, and the line aside",
+    again="its question alone",
+    reads="damaged lines are moved to …",
+    code="0",
+)
 def test_every_flipped_bit_of_a_reply_is_noticed_and_only_its_question_asked_again(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     said = [

@@ -99,6 +99,22 @@ def test_what_is_whole_is_read_and_counted(kept: Kept) -> None:
     assert (lines, count) == (["read: 2 measurements, 0 discarded measurements, 1 replies, 1 models; wrong: 0"], 0)
 
 
+@pytest.mark.outcome(
+    "damage to a stored measurement",
+    "damage to a link",
+    "damage to a missing link",
+    "damage to a reply",
+    "damage to the plan",
+    "damage to a model file",
+    "damage to a missing model",
+    "damage to a manifest",
+    at="servebench verify",
+    into="files",
+    kept="all",
+    again="as it says",
+    reads="the file's name and what to do",
+    code="1",
+)
 @pytest.mark.parametrize(
     ("harm", "said"),
     [

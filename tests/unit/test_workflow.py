@@ -310,6 +310,15 @@ def test_texts_longer_than_an_argument_are_given_by_file(tmp_path, monkeypatch):
     assert plan.read(Path(long.reported(None, None))) == plan.from_json(plan.canonical(plan.reported(long.plan)))
 
 
+@pytest.mark.outcome(
+    "the saved plan: damaged",
+    at="the next run",
+    into="files",
+    kept="all",
+    again="nothing; the plan is saved again",
+    reads="is damaged, and is made again",
+    code="0",
+)
 @pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"{", b"\xff"])
 def test_a_damaged_plan_is_removed_so_that_it_is_made_again(tmp_path, monkeypatch, content):
     monkeypatch.chdir(tmp_path)
