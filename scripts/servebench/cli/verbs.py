@@ -290,7 +290,9 @@ def load(
     number_lines: Annotated[
         bool, Option(help="Put a line with a number of its own into each request, so that no cache helps.")
     ] = _LOAD.number_lines,
-    max_tokens: Annotated[int, Option(min=1, help="Most output tokens of a reply.")] = _LOAD.max_tokens,
+    max_tokens: Annotated[
+        int, Option(min=1, help="Most output tokens of a reply; of a trace, where a line has none.")
+    ] = _LOAD.max_tokens,
     temperature: float = _LOAD.temperature,
     top_p: float = _LOAD.top_p,
     seed: Annotated[

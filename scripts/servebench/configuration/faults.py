@@ -124,13 +124,14 @@ def _schema_sentences(error: jsonschema.ValidationError, origin: Origin) -> Iter
             return
         rule, wanted = "type", [each.validator_value for each in error.context or ()]
     sentences = {
-        "type": f"{value} is not {_a(wanted)}{_in_a_list(wanted, error.instance)}" if rule == "type" else "",
+        "type": f"{value} is not {_a(wanted)}{_in_a_list(wanted, error.instance, node)}" if rule == "type" else "",
         "enum": f"{value} is not one of {', '.join(map(str, wanted))}" if rule == "enum" else "",
         "minimum": f"{value} is smaller than {wanted}; {_least(node, wanted)}",
         "exclusiveMinimum": f"{value} is not greater than {wanted}",
         "maximum": f"{value} is greater than {wanted}",
         "pattern": f"{value} does not fit; {node.get('errorMessage')}",
         "minItems": f"{value} has fewer than {wanted} entries",
+        "minProperties": f"has fewer than {wanted} entries; add another",
         "uniqueItems": f"{value} names an entry twice",
     }
     yield origin.fault(path, sentences.get(rule, error.message))
@@ -147,11 +148,13 @@ def _a(kind: Any) -> str:
     return " or ".join(names.get(one, f"a {one}") for one in ([kind] if isinstance(kind, str) else kind))
 
 
-def _in_a_list(wanted: Any, value: Any) -> str:
+def _in_a_list(wanted: Any, value: Any, node: Mapping[str, Any]) -> str:
     if wanted != "array" or not isinstance(value, int | float | str):
         return ""
     words: list[Any] = [value]
-    if isinstance(value, str):
+    if isinstance(value, str) and node.get("items", {}).get("type") == "integer":
+        words = [int(word) for word in re.findall("[0-9]+", value)] or ["…"]
+    elif isinstance(value, str):
         with suppress(ValueError):  # a quote that is not closed
             words = shlex.split(value) or words
     return f"; write {json.dumps(words, ensure_ascii=False)}"

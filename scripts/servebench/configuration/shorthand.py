@@ -161,7 +161,9 @@ def _form_faults(path: list[str | int], setting: Mapping[str, Any], origin: Orig
         return
     yield from _key_faults([*path, "matrix"], matrix, origin)
     for key, values in matrix.items():
-        if not isinstance(values, list) or not values:
+        if values == []:
+            yield origin.fault([*path, "matrix", key], "is empty; give at least one value, or leave the key out")
+        elif not isinstance(values, list):
             yield origin.fault([*path, "matrix", key], f"{values!r:.60} is not a list of values; write [{values}]")
     for part in ("include", "exclude"):
         entries = setting.get(part, [])
