@@ -261,6 +261,20 @@ def test_no_table_is_wider_than_paper(page) -> None:
         page.evaluate("document.getElementById('language').click()")
 
 
+# The headings on paper that nothing but another heading, or a note on what is folded, follows.
+ALONE = """() => {
+  const found = [];
+  let heading = null;
+  for (const element of document.querySelectorAll("main :is(h2, h3, p:not(.note), li, td, dd, svg, footer)")) {
+    if (!element.checkVisibility()) continue;
+    if (!/^H[23]$/.test(element.tagName) || element.closest("figure")) { heading = null; continue; }
+    if (heading && !(heading.tagName === "H2" && element.tagName === "H3")) found.push(heading.innerText);
+    heading = element;
+  }
+  return heading ? [...found, heading.innerText] : found;
+}"""
+
+
 def pages(pdf: Path) -> int:
     return len(re.findall(rb"/Type\s*/Page\b", pdf.read_bytes()))
 
@@ -273,6 +287,7 @@ def test_paper_has_what_is_open_in_twelve_pages_and_everything_when_asked(page, 
     assert page.locator("nav").is_hidden() and page.locator(".screen-one").is_visible()
     assert page.pdf(path=tmp_path / "page.pdf", format="A4")[:5] == b"%PDF-"
     assert 2 <= pages(tmp_path / "page.pdf") <= 12
+    assert page.evaluate(ALONE) == []
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     page.emulate_media(media="screen")
     page.click("#print-all")
