@@ -237,6 +237,7 @@ def test_a_server_that_is_running_is_given_by_option_or_as_the_answer(folder: Pa
     )
     done = init("--out", "other.yaml", typed=f"{url}\n8\n")
     assert (done.exit_code, done.output.count("]:")) == (0, 2), done.output
+    assert "this machine" not in (folder / "mine.yaml").read_text() + (folder / "other.yaml").read_text()
     content = yaml.safe_load((folder / "other.yaml").read_text())
     assert content["settings"] == {"now": {"engine": "mine", "users": [1, 4, 8]}}
     assert "--context" in refused("--out", "third.yaml", "--url", url, "--context", "512")

@@ -60,12 +60,14 @@ def command(out: Path, given: Answers) -> int:
     if out.exists():
         raise Fault(f"--out: {out} is there already, and is not overwritten; name another file")
     there = Device.here()
-    say(str(there))
+    if not given.url:  # what this machine has says nothing about a server that is already running
+        say(str(there))
     content, notes = configured(out.stem, there, given)
     out.parent.mkdir(parents=True, exist_ok=True)
     try:
         with out.open("x", encoding="utf-8") as file:
-            file.write(text(content, [f"For this machine: {there}.", *notes, *_commands(out)]))
+            about = [f"For this machine: {there}."] if "models" in content else []
+            file.write(text(content, [*about, *notes, *_commands(out)]))
     except FileExistsError:
         raise Fault(f"--out: {out} is there already, and is not overwritten; name another file") from None
     for note in notes:
