@@ -14,6 +14,7 @@ import pytest
 from scripted_server import ScriptedServer, refusal, reply
 
 import servebench as package
+from http_double import Request
 from servebench.load.records import check_chunks, check_requests
 from waiting import until
 
@@ -78,6 +79,11 @@ def load(server, tmp_path, *arguments, **environment):
     out = tmp_path / "out"
     command = ["load", "--url", server.url, "--model", "scripted", "--out", out, "--max-tokens", 8, *arguments]
     return servebench(*command, cache=tmp_path, **environment), out
+
+
+def asked(server: ScriptedServer) -> list[Request]:
+    """Return the requests for a chat completion; what the server is asked of itself is none."""
+    return [request for request in server.received if request.method == "POST"]
 
 
 def test_load_writes_its_three_files_and_prints_the_summary(tmp_path):
@@ -209,12 +215,12 @@ def test_a_sweep_is_one_table_and_goes_on_where_it_stopped(tmp_path):
         assert "In this one round scripted" in (tmp_path / "page.html").read_text(encoding="utf-8")
         refused, _ = load(server, tmp_path, "--users", "1,2,4,8", "--requests", 8, *files)
         assert refused.returncode == 1 and "page.html is there already" in " ".join(refused.stderr.split())
-        assert len(server.received) == 24, "before anything is measured"
+        assert len(asked(server)) == 24, "before anything is measured"
         with (out / "sweep.csv").open(encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
         assert [(row["users"], row["target_requests"]) for row in rows] == [("1", "8"), ("2", "8"), ("4", "8")]
         assert f"written to {out}/" in " ".join(done.stdout.split())
-        heads = {request.body["messages"][1]["content"].splitlines()[1] for request in server.received}
+        heads = {request.body["messages"][1]["content"].splitlines()[1] for request in asked(server)}
         assert len(heads) == 24, "no level meets the number lines of another"
         metas = [json.loads((out / f"users-{users}" / "summary.json").read_bytes())["meta"] for users in (1, 2, 4)]
         numbered = [meta["number_seed"] - meta["seed"] for meta in metas]
@@ -222,7 +228,7 @@ def test_a_sweep_is_one_table_and_goes_on_where_it_stopped(tmp_path):
         (out / "users-2" / "summary.json").unlink()
         again, _ = load(server, tmp_path, "--users", "1,2,4", "--requests", 8, "--line-speed", 1e9)
         assert again.returncode == 0, again.stderr
-        assert len(server.received) == 32, "only the level without a summary is measured again"
+        assert len(asked(server)) == 32, "only the level without a summary is measured again"
         assert again.stderr.count("measured already") == 2
         other, _ = load(server, tmp_path, "--users", "1,2,4", "--requests", 9)
         assert other.returncode == 1

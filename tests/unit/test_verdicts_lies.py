@@ -595,6 +595,19 @@ def test_rounds_of_a_search_on_two_versions_or_machines_are_not_valid_for_the_an
         assert "not all valid" in said(claim)["en"] and "有効でない" in said(claim)["ja"]
 
 
+def test_a_server_replaced_during_a_search_has_no_capacity_of_its_own() -> None:
+    """With 8 users one version kept the target, with 16 the next one missed it: the rounds of each number agree."""
+    plan = msgspec.structs.replace(plan_of({"llama-np16": (8, 16)}), searched=("llama-np16",))
+    late = {"ttft_p95_s": 9.0, "ttft_p50_s": 8.0}
+    kept, missed = both(plan, "llama-np16", 8, engine_version="b1"), both(plan, "llama-np16", 16, **late)
+    claim = only(concluded(plan, [*kept, *(row | {"engine_version": "b2"} for row in missed)]), "objective")
+    assert (claim.verdict, claim.values["valid"]) == ("bracketed", False)
+    assert "not all valid" in said(claim)["en"] and "several versions of the engine: b1 / b2" in said(claim)["en"]
+    assert "エンジンのバージョンの混在：b1 / b2" in said(claim)["ja"]
+    same = [*kept, *(row | {"engine_version": "b1"} for row in missed)]
+    assert only(concluded(plan, same), "objective").values["valid"] is True
+
+
 def test_what_weakens_a_lead_weakens_a_recommendation_and_what_is_said_of_the_outdone() -> None:
     plan = plan_of(dict.fromkeys(NAMES, (8,)), rounds=4)
     rows = four(plan, "llama-np16", 100.0, engine_version="b1")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import shlex
 import sys
@@ -25,7 +26,7 @@ from rich.table import Table
 
 from servebench.claims import Claim
 from servebench.faults import Fault
-from servebench.load import calibrate, figures, jsonl
+from servebench.load import calibrate, figures, jsonl, software
 from servebench.load import line as line_
 from servebench.load.calibration import Calibration, Level
 from servebench.load.endpoint import Endpoint
@@ -198,11 +199,14 @@ def is_of(meta: LoadMeta, endpoint: Endpoint, workload: Workload, users: int) ->
 def measured_now(
     endpoint: Endpoint, workload: Workload, users: int, *, processes: int | None, seed: int, number_seed: int
 ) -> Measurement:
-    """Measure once, and draw the progress."""
+    """Ask the server for its version, measure once, and draw the progress."""
+    said = software.version(endpoint)
     with drawn(Console(stderr=True), expected(workload, users)) as progress:
-        return measure(
+        made = measure(
             endpoint, workload, users, processes=processes, seed=seed, number_seed=number_seed, progress=progress
         )
+    target = made.meta.target and msgspec.structs.replace(made.meta.target, version=said)
+    return dataclasses.replace(made, meta=msgspec.structs.replace(made.meta, target=target))
 
 
 def _write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -61,11 +61,15 @@ class Client(Facts, frozen=True, kw_only=True):
 
 
 class Address(Facts, frozen=True, kw_only=True):
-    """Describe the server that was loaded, without API key and headers."""
+    """Describe the server that was loaded, without API key and headers.
+
+    `version`: as the server says; None where it says none, and where the session's facts have it.
+    """
 
     url: str
     model: str
     extra: dict[str, Any] = {}
+    version: str | None = None
 
 
 class LoadMeta(Facts, frozen=True, kw_only=True):

@@ -107,5 +107,6 @@ def _row(setting: Setting, summary: Mapping[str, Any]) -> dict[str, Any]:
     }
     row |= {"engine": setting.engine.key, "engine_kind": setting.engine.kind, "slots": setting.slots, "digest": ""}
     row |= {"model": setting.model.key, "model_name": setting.model.name, "protocol": meta["protocol"]}
+    row |= {"engine_version": meta["target"].get("version")}
     row |= {"started_at": meta["started_at"], "foreign_unknown": 0, "telemetry_samples": 0}
     return row | {"invalid_reasons": [Mark(mark["kind"], mark["values"]) for mark in summary["invalid_reasons"]]}

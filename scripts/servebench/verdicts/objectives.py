@@ -13,7 +13,9 @@ from servebench.capacity import judging
 from servebench.capacity.search import answer
 from servebench.claims import KINDS, Claim
 from servebench.load.objective import Objective, Outcome
+from servebench.marks import mark
 from servebench.plan import LINE, Plan, Setting
+from servebench.tables.derived import MIXED
 from servebench.tables.files import Row, rows_of
 from servebench.verdicts.levels import (
     Cell,
@@ -97,7 +99,8 @@ def stated(
     levels = {users: [row for row in ends if row["users"] == users] for users in {row["users"] for row in ends}}
     places = {users: (setting.run, setting.name, users) for users in levels}
     marks = {users: caveats(own, (marked or {}).get(places[users])) for users, own in levels.items()}
-    alike = not any(is_unlike(mark) for own in marks.values() for mark in own)
+    unlike = [mark(kind, found=told) for column, kind in MIXED.items() if len(told := _told(ends, column)) > 1]
+    alike = not unlike and not any(is_unlike(noted) for own in marks.values() for noted in own)
     values: dict[str, Any] = {
         "objective": name,
         "valid": alike and all(row["valid"] for row in ends),
@@ -123,9 +126,14 @@ def stated(
         values=values,
         rounds=max(map(len, evidence.values())),
         confidence=None if verdict == "unsure" else judging.CONFIDENCE,
-        caveats=weighing(marks.get(found.lower or 0, [])),
+        caveats=list(dict.fromkeys([*weighing(marks.get(found.lower or 0, [])), *unlike])),
         rows=[f"{setting.run}/{setting.name}/{users}" for users in sorted(evidence)],
     )
+
+
+def _told(rows: Sequence[Row], column: str) -> list[str]:
+    """List the values of a column, each once, without those that are not known."""
+    return list(dict.fromkeys(row[column] for row in rows if row[column] is not None))
 
 
 def _requests(setting: Setting, kept: Sequence[Row], users: int) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from math import floor
 from typing import Any
 
 from servebench.claims import Claim
+from servebench.marks import Mark
 from servebench.words import COMMA, LANGUAGES, labels, marks, numbers, polished, words
 from servebench.words.numbers import digits
 
@@ -78,11 +79,15 @@ def _said(claim: Claim, language: str) -> str:
         missing |= claim.values.get("next_verdict") == "few_rounds"
         cause = "missing_round" if missing and claim.kind != "leader" else claim.kind
         sentences.append(words(f"claims.also.not_valid.{cause}")[language])
-    caveats = [found for found in claim.caveats if claim.kind == "level" or found.kind in _WEAKENING]
+    caveats = [found for found in claim.caveats if claim.kind == "level" or _weakens(found)]
     if caveats:
         told = marks.told(caveats, language)
         sentences.append(labels()["claims"]["also"]["marks"][language].format(marks=told))
     return polished(_STOP[language].join(sentences))
+
+
+def _weakens(found: Mark) -> bool:
+    return found.kind in _WEAKENING or found.kind.startswith("mixed_")
 
 
 def _values(claim: Claim, language: str) -> dict[str, str]:
