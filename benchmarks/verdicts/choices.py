@@ -32,7 +32,7 @@ LINE = Line()
 REQUESTS, WITHIN = 60, 0.3  # of a window; spread of one request's TTFT, as a log
 _FIGURES = ("output_tok_s", "user_tok_s", "ttft_p50_s", "ttft_p95_s", "target_requests", "failures", "cached_share")
 _COLUMNS = ("run", "setting", "users", "round", "status", "reason", "valid", "invalid_reasons", *_FIGURES)
-_ALIKE = ("output_tokens_mean", *MEASURED)  # unknown, so that nothing sets the settings apart
+_ALIKE = ("output_tokens_mean", "output_tokens_p50", *MEASURED)  # unknown, so that nothing sets the settings apart
 SCHEMA = pa.schema([SCHEMAS["measurements"].field(name) for name in (*_COLUMNS, *_ALIKE)])
 
 
