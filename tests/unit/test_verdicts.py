@@ -244,6 +244,23 @@ def test_claims_are_written_and_read_as_a_table(tmp_path: Path) -> None:
     assert [claim.kind for claim in verdicts.headline(read)] == ["capacity", "leader", "score"]
 
 
+@pytest.mark.parametrize(
+    ("searched", "told"),
+    [((), ("at_least", 8, None)), (("llama-np16",), ("open", 4, "near"))],
+)
+def test_a_capacity_that_was_searched_for_counts_what_the_search_is_sure_of(searched: Any, told: Any) -> None:
+    """10.02 of at least 10 tokens/s in both rounds: met, but on another day it may be missed."""
+    plan = msgspec.structs.replace(plan_of({"llama-np16": (4, 8)}), searched=searched)
+    speeds = {4: 40.0, 8: 1.002 * plan.line.user_tok_s}
+    rows = [row for n, speed in speeds.items() for row in both(plan, "llama-np16", n, user_tok_s=speed)]
+    found = concluded(plan, rows)
+    claim = only(found, "capacity")
+    assert (claim.verdict, claim.users, claim.values.get("next_verdict")) == told
+    if searched:
+        assert (only(found, "objective").users, claim.values["next"]) == (claim.users, 8)
+        assert "with 8 it is too near the limit" in said(claim)["en"]
+
+
 @pytest.mark.parametrize("place", [(8, True), (16, False), (32, False)])
 def test_an_answer_is_as_valid_as_the_measurements_at_its_ends(place: tuple[int, bool]) -> None:
     users, valid = place

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
 import pyarrow as pa
 
+from servebench.capacity.search import answer
 from servebench.claims import Claim
 from servebench.load.modes import MODES
-from servebench.load.objective import Objective
+from servebench.load.objective import Objective, Outcome
 from servebench.load.percentiles import line_confidence
 from servebench.marks import Mark, mark
-from servebench.plan import Plan, Setting
+from servebench.plan import LINE, Plan, Setting
 from servebench.tables.files import Row, rows_of
 
 Cell = tuple[str, str, int]  # run, setting, users
@@ -210,23 +211,34 @@ def discards(tables: Mapping[str, pa.Table], plan: Plan, run: str, setting: str 
 def capacities(tables: Mapping[str, pa.Table], plan: Plan, found: Sequence[Claim]) -> list[Claim]:
     """Say how many users each setting serves within the line: the largest level with no gap below it.
 
-    A schedule's connections are no users: what it was asked and whether the line was met is said by its levels.
+    Where the capacity was searched for, only levels count that the search is sure of. A schedule's connections are no
+    users: what it was asked and whether the line was met is said by its levels.
     """
     by_setting: dict[tuple[str | None, str], list[Claim]] = defaultdict(list)
     for claim in found:
         if not MODES[claim.values["mode"]].by_users:
             continue
         by_setting[claim.run, claim.subjects[0]].append(claim)
-    return [_capacity(own, discards(tables, plan, run or "", setting)) for (run, setting), own in by_setting.items()]
+    sure = _sure(tables, plan)
+    return [
+        _capacity(own, discards(tables, plan, run or "", setting), sure.get(setting))
+        for (run, setting), own in by_setting.items()
+    ]
 
 
-def _capacity(own: Sequence[Claim], discarded: Sequence[Sequence[Any]]) -> Claim:
+def _sure(tables: Mapping[str, pa.Table], plan: Plan) -> dict[str, Collection[int]]:
+    """Map each setting whose capacity was searched for to the numbers of users at which it surely keeps the line."""
+    evidence: dict[str, dict[int, dict[int, Outcome]]] = {name: {} for name in plan.searched}
+    for (_, setting, users), rows in cells(tables).items():
+        if setting in evidence:
+            evidence[setting][users] = {row["round"]: plan.judged_by[LINE].outcome(row) for row in rows}
+    return {name: answer(own, paced=plan.settings[name].paced).kept for name, own in evidence.items()}
+
+
+def _capacity(own: Sequence[Claim], discarded: Sequence[Sequence[Any]], sure: Collection[int] | None) -> Claim:
+    """State one setting's capacity. `sure`: the users that it surely serves, where they were searched for."""
     own = sorted(own, key=lambda claim: claim.users or 0)
-    met = []
-    for claim in own:
-        if claim.verdict != "met":
-            break
-        met.append(claim)
+    met = list(takewhile(lambda claim: claim.verdict == "met" and (sure is None or claim.users in sure), own))
     above = own[len(met) :]
     met_above = [claim.users for claim in above if claim.verdict == "met"]
     confidences = [claim.confidence for claim in met if claim.confidence is not None]
@@ -236,7 +248,8 @@ def _capacity(own: Sequence[Claim], discarded: Sequence[Sequence[Any]]) -> Claim
     if met:
         values["met"] = met[-1].users
     if above:
-        values |= {"next": above[0].users, "next_verdict": above[0].verdict, "met_above": met_above}
+        after = "near" if above[0].verdict == "met" else above[0].verdict
+        values |= {"next": above[0].users, "next_verdict": after, "met_above": met_above}
     if not above:
         verdict = "at_least"
     else:
