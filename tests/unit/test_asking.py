@@ -58,6 +58,15 @@ def test_a_reply_of_another_shape_is_a_failed_one_with_its_evidence(content: byt
     assert content[:20].decode() in (completed(content).failed or "")
 
 
+@pytest.mark.outcome(
+    "a reply that no record can hold (NaN, 2^70 tokens, a list for text, nested deep)",
+    at="an evaluation",
+    into="scripted server",
+    kept="it, as failed, with its reason",
+    again="by retry",
+    reads="the reason, with the beginning of the reply",
+    code="0",
+)
 @pytest.mark.parametrize(
     ("content", "kept"),
     [

@@ -385,6 +385,15 @@ def test_a_session_killed_while_it_accepts_a_measurement_has_accepted_it(
     assert (made.measured, made.statuses(), made.reasons()) == ([1, 2], ["ok", "ok"], [])
 
 
+@pytest.mark.outcome(
+    "a signal every 2 ms, which interrupts every call",
+    at="a session, from attaching to the store",
+    into="scripted server",
+    kept="all",
+    again="nothing",
+    reads="nothing",
+    code="0",
+)
 def test_signals_that_interrupt_every_call_change_nothing(made: Measured) -> None:
     """EINTR: what waits, reads and writes goes on where a signal has interrupted it."""
     came: list[int] = []

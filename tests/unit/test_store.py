@@ -252,6 +252,15 @@ def test_without_hard_links_a_copy_is_whole_or_not_there(tmp_path, monkeypatch):
     assert [p.name for p in output.parent.iterdir()] == [output.name]
 
 
+@pytest.mark.outcome(
+    "a job is killed while it writes into the store",
+    at="the next session",
+    into="files",
+    kept="all; the unfinished file is removed",
+    again="what is missing",
+    reads="nothing",
+    code="0",
+)
 def test_what_killed_jobs_left_unfinished_is_removed_and_what_living_ones_write_is_not(tmp_path):
     kept = measurements.Store(tmp_path)
     measurements.write(record({1: 2}), kept.path("d1"))
