@@ -45,6 +45,7 @@ _BLANK = (b"\n", b"\r\n", b"\r")
 MOST_LINES = 64  # of one event
 # A good reply shows output in the first of these bytes and why it finished, without an error, in the last.
 _END_BYTES = 4096
+_NEAR_BYTES = 512  # where both mostly are: looked at first, since other bytes have left the processor's caches
 _OUTPUT = re.compile(rb'"(?:content|reasoning|reasoning_content|thinking)"\s*:\s*"[^"]|"tool_calls"\s*:\s*\[\s*\{')
 _FINISH = re.compile(rb'"finish_reason"\s*:\s*"(?!"|null"|None"|abort"|error")')
 _ERROR = re.compile(rb'"error"\s*:(?!\s*null)|"object"\s*:\s*"error"|^(?:event:\s*)?error', re.MULTILINE)
@@ -191,22 +192,24 @@ def failed(exchange: Exchange) -> bool:
     middle of a long reply that then went on is missed here."""
     if exchange.failure is not None or not 200 <= (exchange.http_status or 0) < 300:
         return True
-    blocks = [block for _, block in exchange.blocks]
-    begin, end = _first(blocks), _first(blocks, last=True)
-    good = _OUTPUT.search(begin) and _FINISH.search(end) and not (b"error" in end and _ERROR.search(end))
+    end = b"".join(reversed(_some(reversed(exchange.blocks), _END_BYTES)))
+    good = (
+        (_FINISH.search(end[-_NEAR_BYTES:]) or _FINISH.search(end))
+        and not (b"error" in end and _ERROR.search(end))
+        and any(_OUTPUT.search(b"".join(_some(exchange.blocks, size))) for size in (_NEAR_BYTES, _END_BYTES))
+    )
     return not good and parse(exchange).status != "ok"
 
 
-def _first(blocks: list[bytes], *, last: bool = False) -> bytes:
-    """Join blocks from the first (or the last) on, until `_END_BYTES` are there."""
-    joined: list[bytes] = []
-    size = 0
-    for block in reversed(blocks) if last else blocks:
-        joined.append(block)
-        size += len(block)
-        if size >= _END_BYTES:
+def _some(blocks: Iterable[tuple[int, bytes]], size: int) -> list[bytes]:
+    """Return the bytes of the first blocks that together hold `size` bytes; all when there are fewer."""
+    found: list[bytes] = []
+    for _, block in blocks:
+        found.append(block)
+        size -= len(block)
+        if size <= 0:
             break
-    return b"".join(reversed(joined) if last else joined)
+    return found
 
 
 def credit(tokens: int, chunks: int) -> Ints:
