@@ -208,6 +208,21 @@ def test_a_size_across_models_or_prompts_names_what_differs() -> None:
     assert (same.values["parts"], same.values["models"]) == ([], []) and "A and B" not in said(same)["en"]
 
 
+def test_loads_of_other_prompts_are_compared_from_their_folders_only_when_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = synthetic.loaded(tmp_path / "one")
+    other = synthetic.loaded(tmp_path / "other", workload={"prompts": "ja-business"}, output_tok_s=300.0)
+    compare.command(str(one), str(other), None)
+    refused = capsys.readouterr().out
+    assert "not comparable: other prompts" in refused and "3.00" not in refused and "B gives" not in refused
+    compare.command(str(one), str(other), tmp_path / "page.html", ["prompts"])
+    told = " ".join(capsys.readouterr().out.split())
+    assert "B gives 3.00 × the output of A, but too few valid repeats tell it from chance." in told
+    assert "A and B differ in prompts." in told
+    assert "A と B では依頼文が異なります。" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
 def test_settings_are_paired_by_what_they_are_too() -> None:
     one = many()
     found = comparison.compare(one, changed(many(1.5), name="renamed"))
