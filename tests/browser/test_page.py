@@ -347,12 +347,32 @@ def test_the_keyboard_reaches_the_content_first_and_moves_the_limits(page, data)
         page.keyboard.press(key)
         offered = limits["ttft"]
         ttft_s = offered[0] if step is None else offered[offered.index(ttft_s) + step]
-        assert page.locator("#limit-ttft + output").inner_text() == f"{ttft_s:g} s"
-        for run, settings in limits["runs"].items():
-            cells = page.locator(f"table[data-limits={run}] tbody tr td:nth-child(2)").all_inner_texts()
-            assert [cell.removesuffix(" ◌") for cell in cells] == [
-                held(own["levels"], ttft_s, speed) for own in settings
-            ]
+        check_limits(page, limits, ttft_s, speed)
+
+
+@pytest.mark.parametrize("page", [{"viewport": {"width": 390, "height": 800}, "has_touch": True}], indirect=True)
+def test_a_touch_moves_the_limits(page, data) -> None:
+    limits = data["limits"]
+    chosen = dict(zip(("ttft", "speed"), limits["line"], strict=True))
+    for name in ("speed", "ttft"):
+        slider = page.locator(f"#limit-{name}")
+        slider.scroll_into_view_if_needed()
+        box = slider.bounding_box()
+        for end, x in ((0, box["x"] + 1), (-1, box["x"] + box["width"] - 1)):
+            page.touchscreen.tap(x, box["y"] + box["height"] / 2)
+            chosen[name] = limits[name][end]
+            told = re.compile(rf"^\s*{re.escape(f'{chosen[name]:g}')} ")
+            page.locator(f"#limit-{name} + output").filter(has_text=told).wait_for()  # touches come a little later
+            check_limits(page, limits, chosen["ttft"], chosen["speed"])
+
+
+def check_limits(page, limits: dict[str, Any], ttft_s: float, speed: float) -> None:
+    """Check both limits as the page tells them, and the users that each setting serves within them."""
+    assert page.locator("#limit-ttft + output").inner_text() == f"{ttft_s:g} s"
+    assert page.locator("#limit-speed + output").inner_text().split()[0] == f"{speed:g}"
+    for run, settings in limits["runs"].items():
+        cells = page.locator(f"table[data-limits={run}] tbody tr td:nth-child(2)").all_inner_texts()
+        assert [cell.removesuffix(" ◌") for cell in cells] == [held(own["levels"], ttft_s, speed) for own in settings]
 
 
 def held(levels: list[dict[str, Any]], ttft_s: float, speed: float) -> str:
