@@ -646,7 +646,7 @@ def test_one_user_is_no_users():
     assert words.spoken("page.line.users", users=1)["en"] == "1 user"
     assert words.spoken("page.line.users", users=11)["en"] == "11 users"
     lead = words.spoken("page.evaluated.lead", targets=1, questions=1, repeats=1, baseline="Q8_0")["en"]
-    assert lead.startswith("Each of 1 target was asked 1 question, 1 time; Q8_0")
+    assert lead.startswith("Each of 1 model was asked 1 question, 1 time; Q8_0")
 
 
 def test_whatever_is_counted_has_a_singular():

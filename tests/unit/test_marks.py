@@ -18,7 +18,7 @@ from servebench.words import LANGUAGES, labels, marks
 EXAMPLES: dict[str, tuple[Any, str, str]] = {
     "statuses": (
         {"http_error": 3, "timeout": 4},
-        "HTTP error 3, not ended in time 4",
+        "HTTP error 3, timed out 4",
         "HTTP エラー 3、時間内に終わらず 4",
     ),
     "throttles": ({"sw_thermal": 2}, "thermal limit of the driver 2", "ドライバーの温度制限 2"),

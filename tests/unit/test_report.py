@@ -136,7 +136,10 @@ def test_after_a_search_the_first_screen_opens_with_which_setting_for_how_many_u
 )
 def test_the_number_on_the_first_screen_is_a_limit_only_where_more_were_tried(cells: Any, wanted: Any) -> None:
     content_of, plan = made(*({"setting": "llama-np16"} | cell for cell in cells))
-    assert first.first(content_of, plan, "main")["number"] == wanted
+    found = first.first(content_of, plan, "main")["number"]
+    anchor = found.pop("anchor")
+    assert found == wanted
+    assert anchor == (f"row-main-llama-np16-{found['users']}" if found["users"] else None)
 
 
 def test_what_to_try_next_follows_from_what_the_claims_leave_open() -> None:
@@ -190,7 +193,7 @@ def test_scores_stand_on_the_first_screen_with_the_verdict_on_each() -> None:
     values |= {"changed": 3, "replies": 16, "lower_is_better": False}
     claim = claims.Claim(**compared_, values=values)
     shown = answer_of(page_.page(content_of | {"verdicts": claims.table([claim])}, plan))
-    assert "68.8 %" in shown and "▼" in shown and "lower by more than chance 1" in shown
+    assert "68.8 %" in shown and "▼" in shown and "lower by more than chance in 1" in shown
     assert "Arithmetic (MGSM)" in shown
 
 

@@ -17,6 +17,7 @@ from servebench.words.numbers import digits, span
 ROW_PX = 26
 COLUMNS = ("score", "p", "gib", "output_tok_s")  # written beside the plot, from left to right
 GAP_PX = 16
+UNKNOWN: Row = dict.fromkeys(("setting", "users", "gib", "output_tok_s"))
 
 
 def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
@@ -46,7 +47,7 @@ def points(tables: Mapping[str, pa.Table], run: str) -> list[Row]:
                 "baseline": row["baseline"],
                 "p": None if p is None else digits(p),
             }
-            | means[row["target"]]
+            | means.get(row["target"], UNKNOWN)
         )
     return sorted(found, key=lambda row: row["measure"])
 
@@ -57,7 +58,7 @@ def _means(tables: Mapping[str, pa.Table], target: Row, run: str) -> dict[str, A
     own = [row for row in own if row["engine"] == target["engine"]] or own
     best = max(own, key=lambda row: row["output_tok_s_min"], default=None)
     if best is None:
-        return dict.fromkeys(("setting", "users", "gib", "output_tok_s"))
+        return UNKNOWN
     memory = {row["setting"]: row["measured_gib"] for row in rows_of(tables, "memory", run)}
     gib = memory.get(best["setting"])
     return {

@@ -74,7 +74,10 @@ def scored(found: Mapping[str, Any]) -> Markup:
     """Write how many scores differ from the baseline's, in both languages."""
     texts = {}
     for language in LANGUAGES:
-        parts = (words(f"page.score.{verdict}")[language] + f" {count}" for verdict, count in found["counts"])
+        parts = (
+            words("page.answer.count")[language].format(verdict=words(f"page.score.{verdict}")[language], count=count)
+            for verdict, count in found["counts"]
+        )
         texts[language] = words("page.answer.scored")[language].format(
             all=found["all"], baseline=found["baseline"], counts=COMMA[language].join(parts)
         )

@@ -15,7 +15,7 @@ COMMA: Final = {"en": ", ", "ja": "、"}
 _COUNTED = (
     *("user", "request", "round", "setting", "row", "combination", "measurement", "comparison", "pair", "condition"),
     *("prompt", "question", "target", "time", "fact", "minute", "hour", "core", "sample", "attempt", "answer", "turn"),
-    *("score", "slot", "connection"),
+    *("score", "slot", "connection", "model"),
 )
 
 
