@@ -76,7 +76,7 @@ def forked(words: list[bytes | str], *given: Any) -> int:
     if argv[1:2] != ["-m"] or argv[2] not in FORKED:
         return int(executed(words, *given))
     (_, _, kept, _, _, read, _, _, write, _, error, _, told, *_), group = given, given[15]
-    if child := os.fork():
+    if child := born():
         return child
     Path("/proc/self/comm").write_text(argv[2].rpartition(".")[2], encoding="ascii")
     if group >= 0:
@@ -94,10 +94,19 @@ def forked(words: list[bytes | str], *given: Any) -> int:
     ended(FORKED[argv[2]])
 
 
+def born() -> int:
+    """Fork; the child gets no signal before it runs what it is for (`ended`), as it would be its parent's copy."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    if child := os.fork():
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    return child
+
+
 def ended(main: Any) -> None:
     """Run a process's own entry point in a forked child, and end the child as Python would have ended."""
     status: Any = 1
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         status = main() or 0
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else int(error.code is not None)
@@ -158,7 +167,7 @@ class Chaos:
     def fork(self, verb: list[str]) -> psutil.Process:
         """Run a verb in a fork of this process."""
         sys.stdout.flush()
-        if child := os.fork():
+        if child := born():
             return psutil.Process(child)
         null = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):
