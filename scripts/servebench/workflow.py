@@ -26,7 +26,7 @@ from servebench.machine import cache, cpus
 from servebench.machine.infrastructure import api_key
 from servebench.outlook import duration, inventory, requirements
 from servebench.plan import Plan, Setting
-from servebench.plan.layout import RESULTS, Layout
+from servebench.plan.layout import RESULTS, Layout, session_job
 from servebench.store.measurements import Store
 from servebench.tables import published
 from servebench.tables.catalogue import tables_of
@@ -230,7 +230,7 @@ class Targets:
 
         return Job(
             rule=f"session_{setting.run}_{setting.name}",
-            name=f"sessions/{setting.run}/{setting.name}/round{{round}}",
+            name=session_job(setting.run, setting.name, "{round}"),
             setting=setting,
             needs=[*self.model(setting), *self.environment(setting)],
             files=[self.layout.measurement(setting, "{round}", users) for users in setting.users],
@@ -272,7 +272,7 @@ class Targets:
 
         return Job(
             rule=f"search_{setting.run}_{setting.name}",
-            name=f"searches/{setting.run}/{setting.name}/round{{round}}",
+            name=session_job(setting.run, setting.name, "{round}", search=True),
             setting=setting,
             needs=needs,
             files=[self.layout.search(setting, "{round}")],

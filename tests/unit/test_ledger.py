@@ -24,7 +24,7 @@ from servebench.cli import retry, status, watch
 from servebench.faults import Fault
 from servebench.marks import mark
 from servebench.outlook import duration, inventory, questions
-from servebench.plan.layout import Layout
+from servebench.plan.layout import Layout, session_job
 from servebench.sessions import progress
 from servebench.store import measurements, replies
 from servebench.tasks import TASKS
@@ -93,6 +93,10 @@ def test_a_failed_measurement_stands_with_the_command_that_tries_it_again(tmp_pa
     changed = msgspec.structs.replace(plan, overrides=("title=a b",))
     again = status.report(changed, tmp_path, [Path("site.yaml")])[0][-1]
     assert shlex.split(again)[-4:] == ["--configfile", "site.yaml", "--config", "title=a b"]
+    log = Layout(tmp_path / "h200").engine_log(session_job("main", "llama-np4", 1))
+    log.parent.mkdir(parents=True)
+    log.touch()
+    assert status.report(plan, tmp_path)[0][-2] == f"  the engine's log: {log}"
 
 
 def test_a_damaged_measurement_is_named_and_its_remedy_works(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from servebench.faults import Fault
 from servebench.load.jsonl import sendable
 from servebench.outlook import duration, inventory
 from servebench.plan import Plan, Setting
-from servebench.plan.layout import Layout
+from servebench.plan.layout import Layout, session_job
 from servebench.sessions import progress
 from servebench.store import measurements, replies
 from servebench.store.parquet import Damaged
@@ -50,6 +50,9 @@ def report(plan: Plan, results: Path, configfiles: Sequence[Path] = ()) -> tuple
         if record.status == "failed":
             failing.append(one.setting.name)
             lines.append(f"failed: {one}: {marks.told(record.reason, 'en')}")
+            job = session_job(one.setting.run, one.setting.name, one.round, search=one.further)
+            if (log := Layout(folder).engine_log(job)).exists():
+                lines.append(f"  the engine's log: {log}")
             lines.append(f"  again: servebench retry {one.setting.run} {one.setting.name}{given}")
     lines = [
         *_concluded(folder),

@@ -14,6 +14,11 @@ RESULTS = Path("results")
 PLACE = ("run", "setting", "round", "users")
 
 
+def session_job(run: str, setting: str, round_: int | str, *, search: bool = False) -> str:
+    """Return the name of a session's job, or of a search's, under which its logs lie."""
+    return f"{'searches' if search else 'sessions'}/{run}/{setting}/round{round_}"
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """Name the files of one experiment; `results` is results/<experiment>.

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from servebench.claims import Claim
 from servebench.marks import Mark
 from servebench.outlook import requirements
 from servebench.plan import Plan, Setting, canonical
+from servebench.plan.layout import Layout, session_job
 from servebench.report.fold import Fold, Text
 from servebench.schema import rows
 from servebench.tables.files import Row, rows_of
@@ -241,9 +243,9 @@ def _cell_text(value: Any) -> str:
 
 
 def missing(tables: Mapping[str, pa.Table], plan: Plan) -> list[dict[str, Any]]:
-    """List the planned measurements without a result: failed ones with their reason, missing ones without.
+    """List the planned measurements without a result: failed ones with reason and engine's log, missing ones without.
 
-    Then those that failed in further rounds of a search.
+    Then those that failed in further rounds of a search. The log's path is that below results/EXPERIMENT.
     """
     have = {(r["setting"], r["users"], r["round"]): r for r in rows_of(tables, "measurements")}
     gaps: list[dict[str, Any]] = []
@@ -256,6 +258,9 @@ def missing(tables: Mapping[str, pa.Table], plan: Plan) -> list[dict[str, Any]]:
                 reason = row["reason"] if row else []
                 gaps.append(place | {"users": users, "round": session.round, "reason": reason})
     gaps += [{name: row[name] for name in ("run", "setting", "users", "round", "reason")} for row in further]
+    for gap in gaps:
+        job = session_job(gap["run"], gap["setting"], gap["round"], search=gap["round"] > plan.rounds)
+        gap["log"] = Layout(Path()).engine_log(job) if gap["reason"] else None
     return gaps
 
 
