@@ -1,12 +1,14 @@
 """Read Ollama's log as captured from a real one, and run its double: what it silently changes is found."""
 
 import json
+import re
 import subprocess
 import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import captured_ollama
 import httpx
 import psutil
 import pytest
@@ -16,14 +18,19 @@ from captured_ollama import (
     FINISH,
     FIRST,
     INNER,
+    LISTED,
+    LOAD,
     LOADED,
+    NO_THINKING,
     REQUEST,
     SHIFT,
     SHOWN,
     SPAWN,
     STARTED,
+    TAG,
     THINKING,
     TRUNCATED,
+    UNKNOWN_MODEL,
     UP,
     USAGE,
     VERSION,
@@ -214,7 +221,50 @@ def test_a_family_that_is_served_one_by_one_stops_the_setting(
         start(llama_environment, models, tmp_path, OLLAMA_DOUBLE_SERIAL="1"),
     ):
         pass
-    assert ollama.NOT_PARALLEL.search((tmp_path / "ollama.log").read_text(errors="replace"))
+
+
+def worded(log: str) -> list[str]:
+    """Return what Ollama itself says in a log, without the times, numbers and paths of one start."""
+    own = [line for line in log.splitlines() if line.startswith(("time=", "[GIN]"))]
+    return [re.sub(r"\d+", "N", re.sub(r"\S*/\S+|OLLAMA_\w+:\S*", "", line)) for line in own]
+
+
+def shape(said: Any) -> Any:
+    """Return the names and types of a JSON answer, of a list those of its first entry."""
+    if isinstance(said, dict):
+        return {key: shape(value) for key, value in said.items()}
+    return [shape(entry) for entry in said[:1]] if isinstance(said, list) else type(said)
+
+
+def test_the_double_says_what_was_captured_and_nothing_else(
+    llama_environment: dict[str, Any], models: Path, tmp_path: Path
+) -> None:
+    with start(llama_environment, models, tmp_path) as server:
+        asked = {"model": server.model, "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4}
+        with httpx.Client(base_url=server.url, timeout=60) as client:
+            pages = {path: client.get(path).json() for path in ("/api/version", "/api/tags", "/api/ps", "/v1/models")}
+            shown = client.post("/api/show", json={"model": server.model}).json()
+            loaded = client.post("/api/generate", json={"model": server.model}).json()
+            unknown = client.post("/v1/chat/completions", json=asked | {"model": "nope"})
+            thinking = client.post("/v1/chat/completions", json=asked | {"reasoning_effort": "low"})
+            whole = client.post("/v1/chat/completions", json=asked).json()
+            streaming = asked | {"stream": True, "stream_options": {"include_usage": True}}
+            events = client.post("/v1/chat/completions", json=streaming).text.split("\n\n")
+    assert worded((tmp_path / "ollama.log").read_text(errors="replace")) == worded(UP + SPAWN + STARTED)
+    assert pages["/api/version"] == VERSION
+    assert shape(pages["/api/tags"]["models"]) == [shape(TAG)]
+    assert shape(pages["/api/ps"]["models"]) == [shape(LOADED)]
+    assert shape(pages["/v1/models"]["data"]) == [shape(LISTED)]
+    assert (shown, shape(loaded)) == (SHOWN, shape(LOAD))
+    assert (unknown.status_code, unknown.json()) == (404, UNKNOWN_MODEL)
+    assert (thinking.status_code, thinking.json()) == (400, NO_THINKING)
+    assert shape(whole) == shape(captured_ollama.WHOLE)
+    chunks = [shape(json.loads(event.removeprefix("data: "))) for event in events if event.startswith("data: {")]
+    first, *others, last, usage = chunks
+    assert (first, last, usage) == (shape(FIRST), shape(FINISH), shape(USAGE))
+    assert others
+    assert all(chunk == shape(CHUNK) for chunk in others)
+    assert events[-2:] == ["data: [DONE]", ""]
 
 
 def test_more_requests_than_it_queues_are_failures_and_what_it_cuts_is_counted(

@@ -22,7 +22,6 @@ from servebench.models.checking import remembered
 
 SPAWN = re.compile(r'msg="starting llama-server"\s+cmd="((?:[^"\\]|\\.)*)"')  # logged once for every start
 TRUNCATED = re.compile(r'msg="truncating input prompt"')
-NOT_PARALLEL = re.compile(r"does not currently support parallel requests")
 CONFIGURED = re.compile(r'msg="server config"\s+env="map\[(.*)\]"')
 TEMPLATE = re.compile(r'msg="template selection"\s+model=(?P<model>\S+)\s+selected=(?P<selected>\w+)')
 BLOB = re.compile(r"sha256-([0-9a-f]{64})")
@@ -177,7 +176,6 @@ class Ollama(Adapter):
             **self._prompting(client, log),
             "inner_argv": inner or None,
             "runner_starts": len(spawned) or None,
-            "parallel_refused": bool(NOT_PARALLEL.search(log)),
             "model_digest": loaded.get("digest"),
             "blob_sha256": blob[1] if blob else None,
             "weights_sha256": self._weights_sha256(blob[1]) if blob else None,
