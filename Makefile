@@ -23,7 +23,7 @@ lint: setup-dev
 chaos: setup-dev
 	$(BIN)/python benchmarks/faults/configurations.py --faults 2000
 	$(BIN)/python benchmarks/faults/keeping.py --faults 10000
-	$(BIN)/python benchmarks/faults/chaos.py --faults 1000
+	$(BIN)/python benchmarks/faults/chaos.py --faults 10000
 
 soak: setup-dev
 	$(BIN)/python benchmarks/faults/soak.py --minutes 30 --users 64
