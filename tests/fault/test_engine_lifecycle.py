@@ -228,6 +228,7 @@ def test_what_a_killed_session_left_running_is_ended_by_the_next(
 def test_what_an_earlier_session_left_and_does_not_end_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stuck = subprocess.Popen(["sleep", "300"], env=marked(tmp_path))
     monkeypatch.setattr(leftovers, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(leftovers, "ENDING_S", 0.2)
     with monkeypatch.context() as patch:
         patch.setattr(psutil.Process, "kill", lambda _: None)  # as in a call of the kernel that does not return
         with pytest.raises(engines.InfrastructureError, match=f"earlier session do not end: {stuck.pid}; restart"):

@@ -18,7 +18,8 @@ import psutil
 from servebench.machine.infrastructure import InfrastructureError
 
 MARK = "SERVEBENCH_DEVICES"
-PATIENCE_S = 15.0
+PATIENCE_S = 15.0  # for a guard that is ending its engine just now
+ENDING_S = 15.0  # for what was killed to be gone
 POLL_S = 0.05
 log = logging.getLogger("servebench")
 
@@ -99,8 +100,8 @@ def end(locks: Iterable[str]) -> None:
 
 
 def killed(find: Callable[[], list[psutil.Process]]) -> list[psutil.Process]:
-    """Kill what `find` finds until it finds nothing, for `PATIENCE_S`; return what is left."""
-    deadline = time.monotonic() + PATIENCE_S
+    """Kill what `find` finds until it finds nothing, for `ENDING_S`; return what is left."""
+    deadline = time.monotonic() + ENDING_S
     while (left := find()) and time.monotonic() < deadline:
         for process in left:
             with suppress(psutil.Error):
