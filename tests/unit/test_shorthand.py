@@ -116,7 +116,7 @@ def test_its_model_may_have_any_name():
     [
         ({"matrix": [1]}, r"settings\.np\.matrix: is not a mapping of keys to lists"),
         ({"matrix": {"slots": 4}}, r"settings\.np\.matrix\.slots: 4 is not a list of values; write \[4\]"),
-        ({"matrix": {"slots": []}}, r"settings\.np\.matrix\.slots: \[\] is not a list of values"),
+        ({"matrix": {"slots": []}}, r"settings\.np\.matrix\.slots: is empty; give at least one value"),
         ({"exclude": {"slots": 4}}, r"settings\.np\.exclude: is not a list of mappings"),
         ({"matrix": {"quantization": ["Q2_K"]}}, r"no model has the quantization Q2_K; name models by `model`"),
         ({"matrix": {"slots": [0]}}, r"settings\.np-0\.slots: 0 is smaller than 1"),
