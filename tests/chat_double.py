@@ -31,6 +31,9 @@ class ChatDouble(HttpDouble):
             yield self.delay_s
             yield request.response(self.listing)
             return
+        if "messages" not in request.body:  # it has no such path as /tokenize
+            yield request.response({"error": {"message": "not found"}}, 404)
+            return
         self.keys.add(request.headers.get("authorization"))
         said = self.reply(request.body)
         if said is None:
